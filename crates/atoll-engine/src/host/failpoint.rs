@@ -1,0 +1,58 @@
+//! Ends this process with SIGKILL at a chosen point, for crash tests.
+//!
+//! Compiled in only with the feature `failpoints`; otherwise reaching one
+//! costs nothing. Chosen by `ATOLL_FAILPOINT=<object>:<before|after>`.
+//! `ATOLL_FAILPOINT_FAMILY=<pid>` also ends that process first, so that a
+//! test can take monitor and client down together. `ATOLL_FAILPOINT_LOG`
+//! names a file to which every point reached is appended.
+
+use super::HostObject;
+
+/// Side of the call at which a point lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Nothing is made yet.
+    Before,
+    /// It is made, and nothing is written about it yet.
+    After,
+}
+
+impl Moment {
+    /// Both sides.
+    pub const ALL: [Self; 2] = [Self::Before, Self::After];
+
+    /// Its name in `ATOLL_FAILPOINT`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Before => "before",
+            Self::After => "after",
+        }
+    }
+}
+
+#[cfg(not(feature = "failpoints"))]
+pub(crate) fn reach(_object: HostObject, _moment: Moment) {}
+
+#[cfg(feature = "failpoints")]
+pub(crate) fn reach(object: HostObject, moment: Moment) {
+    use std::io::Write as _;
+
+    let point = format!("{}:{}", object.name(), moment.name());
+    if let Some(log) = std::env::var_os("ATOLL_FAILPOINT_LOG")
+        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(log)
+    {
+        // A lost line makes the test that reads the log fail; nothing to do here.
+        let _ = writeln!(file, "{point}");
+    }
+    if std::env::var("ATOLL_FAILPOINT").as_deref() != Ok(point.as_str()) {
+        return;
+    }
+    use rustix::process::{Pid, Signal, getpid, kill_process};
+    if let Ok(other) = std::env::var("ATOLL_FAILPOINT_FAMILY")
+        && let Some(other) = other.parse().ok().and_then(Pid::from_raw)
+    {
+        let _ = kill_process(other, Signal::KILL);
+    }
+    let _ = kill_process(getpid(), Signal::KILL);
+}

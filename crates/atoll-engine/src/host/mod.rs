@@ -1,0 +1,74 @@
+//! The seam to the kernel: every call that makes something which outlives a
+//! crash goes through here and names it as a [`HostObject`].
+//!
+//! Two things follow. A test can end the process before and after each such
+//! call (see [`failpoint`]), and `clippy.toml` of this crate forbids the raw
+//! calls everywhere else, so a new host object cannot be added without one.
+
+pub mod failpoint;
+
+use failpoint::Moment;
+
+macro_rules! host_objects {
+    ($($(#[doc = $doc:literal])* $name:ident => $text:literal,)*) => {
+        /// A thing on the host that Atoll makes and must take away again.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum HostObject { $($(#[doc = $doc])* $name,)* }
+
+        impl HostObject {
+            /// Every kind, for tests that walk through all of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in `ATOLL_FAILPOINT`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+host_objects! {
+    /// The process that stands beside a sandbox.
+    MonitorProcess => "monitor_process",
+    /// The lease of a slot: uid range, cgroup name, interface name, address.
+    Lease => "lease",
+    /// A network namespace.
+    NetworkNamespace => "network_namespace",
+    /// The veth pair of a slot.
+    Veth => "veth",
+    /// The host's nft table for all sandboxes.
+    NftTable => "nft_table",
+    /// The forwarding switch of the host.
+    ForwardingSwitch => "forwarding_switch",
+    /// A disk image file.
+    DiskImage => "disk_image",
+    /// A loop device bound to a disk image.
+    LoopDevice => "loop_device",
+    /// The file system of a disk, mounted.
+    DiskMount => "disk_mount",
+    /// The user namespace that translates owners on mounts.
+    IdMapNamespace => "id_map_namespace",
+    /// The root file system of a sandbox, mounted.
+    RootMount => "root_mount",
+    /// The OCI bundle on disk.
+    Bundle => "bundle",
+    /// Cgroups of a sandbox.
+    Cgroup => "cgroup",
+    /// The container made by the OCI runtime: processes, namespaces, cgroups.
+    Container => "container",
+    /// A mount placed into the running container.
+    InnerMount => "inner_mount",
+    /// The first process of the guest, let loose.
+    GuestStart => "guest_start",
+    /// The record of what a sandbox is and how it ended.
+    SandboxRecord => "sandbox_record",
+}
+
+/// Runs `call`, which makes `object`, between its two failpoints.
+pub(crate) fn creates<T, E>(object: HostObject, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    failpoint::reach(object, Moment::Before);
+    let made = call();
+    failpoint::reach(object, Moment::After);
+    made
+}

@@ -1,0 +1,166 @@
+//! The waist of Atoll: what every isolation tier offers to the layers above.
+//!
+//! Nothing above this trait knows an IP, a pid or a path of a sandbox.
+//! Calls block for at most the bounds named here; asynchronous callers run
+//! them on a blocking thread.
+
+use std::fmt;
+use std::io;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{LimitsError, Outcome, SandboxId, SandboxSpec};
+
+/// How strongly a sandbox is kept apart from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Namespaces, seccomp and cgroups on the host's kernel.
+    Container,
+    /// gVisor's user-space kernel.
+    Gvisor,
+    /// A virtual machine.
+    Microvm,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Container => "container",
+            Self::Gvisor => "gvisor",
+            Self::Microvm => "microvm",
+        })
+    }
+}
+
+/// One way to run sandboxes.
+pub trait Runtime: Send + Sync {
+    /// The tier it implements.
+    fn tier(&self) -> Tier;
+
+    /// Creates and starts a sandbox; its guest may still be coming up.
+    ///
+    /// # Errors
+    /// When any part cannot be made exactly as asked. Nothing is left behind.
+    fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, CreateError>;
+}
+
+/// The way from the host into a sandbox, for RPC and user ports alike.
+pub trait Dial: Send + Sync {
+    /// Opens a byte stream to `port` on the sandbox's loopback interface.
+    ///
+    /// # Errors
+    /// As `connect(2)` does; `ConnectionRefused` when nobody listens there.
+    fn dial(&self, port: u16) -> io::Result<TcpStream>;
+}
+
+/// One running sandbox.
+pub trait Sandbox: Dial {
+    /// Its name.
+    fn id(&self) -> &SandboxId;
+
+    /// Stops every process in it where it stands; memory is kept.
+    ///
+    /// # Errors
+    /// When the sandbox is gone or the kernel refuses.
+    fn freeze(&self) -> Result<(), SandboxError>;
+
+    /// Lets a frozen sandbox run on.
+    ///
+    /// # Errors
+    /// When the sandbox is gone or the kernel refuses.
+    fn thaw(&self) -> Result<(), SandboxError>;
+
+    /// What the host measured of it. Never what the guest says of itself.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    fn stats(&self) -> Result<Stats, SandboxError>;
+
+    /// Ends every process but keeps the disk, whose changes over the layers
+    /// can then be read below the returned directory (owners as inside).
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    fn halt(&self) -> Result<PathBuf, SandboxError>;
+
+    /// Waits until it has ended; `None` when `bound` passes first.
+    ///
+    /// # Errors
+    /// When the monitor cannot be asked.
+    fn wait(&self, bound: Duration) -> Result<Option<Outcome>, SandboxError>;
+
+    /// Ends it and removes everything it had on this host.
+    ///
+    /// # Errors
+    /// When something could not be removed; the next start tries again.
+    fn destroy(self: Box<Self>) -> Result<Outcome, SandboxError>;
+}
+
+/// What the host measured of a sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// CPU time used by all its processes, in microseconds.
+    pub cpu_usec: u64,
+    /// Time in which it wanted to run and its CPU limit did not let it, in microseconds.
+    pub throttled_usec: u64,
+    /// Memory in use, in bytes.
+    pub memory_bytes: u64,
+    /// Most memory ever in use, in bytes.
+    pub memory_peak_bytes: u64,
+    /// Processes ended by the kernel for memory.
+    pub oom_kills: u64,
+    /// Processes and threads now.
+    pub pids: u64,
+    /// How often a new process was refused.
+    pub pids_refused: u64,
+    /// Bytes free on its disk.
+    pub disk_free_bytes: u64,
+    /// Bytes its disk holds.
+    pub disk_total_bytes: u64,
+    /// Inodes free on its disk.
+    pub inodes_free: u64,
+    /// Inodes its disk has.
+    pub inodes_total: u64,
+}
+
+/// Why a sandbox could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// Limits that nothing could run under.
+    #[error("impossible limits")]
+    Limits(#[from] LimitsError),
+    /// The host lacks something; `hint` says how to get it.
+    #[error("{what}")]
+    Host {
+        /// What could not be done, and why.
+        what: String,
+        /// What the operator can do about it.
+        hint: Option<String>,
+    },
+    /// The monitor could not be started or did not answer.
+    #[error("the monitor of the sandbox failed: {0}")]
+    Monitor(String),
+}
+
+/// Why an operation on a sandbox failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// It is not there any more.
+    #[error("the sandbox has ended")]
+    Gone,
+    /// This tier cannot do that.
+    #[error("the {tier} tier cannot {operation}")]
+    Unsupported {
+        /// The tier.
+        tier: Tier,
+        /// What was asked.
+        operation: &'static str,
+    },
+    /// The kernel or the monitor refused.
+    #[error("{0}")]
+    Failed(String),
+}

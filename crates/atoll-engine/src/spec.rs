@@ -1,0 +1,50 @@
+//! What a caller asks for when it creates a sandbox.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Limits, SandboxId};
+
+/// Everything a runtime needs to create one sandbox.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// Its name.
+    pub id: SandboxId,
+    /// Read-only layers as unpacked directories, the top one first.
+    pub layers: Vec<PathBuf>,
+    /// Upper bounds.
+    pub limits: Limits,
+    /// What it can reach.
+    pub network: NetworkMode,
+    /// Host name inside.
+    pub hostname: String,
+    /// Environment of PID 1; commands get theirs with each request.
+    pub env: BTreeMap<String, String>,
+    /// When the monitor ends it, whoever is or is not watching.
+    pub lifetime: Option<Duration>,
+    /// Whether it lives longer than the process that asked for it.
+    pub attachment: Attachment,
+}
+
+/// Network access of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkMode {
+    /// A loopback interface and nothing else.
+    None,
+    /// The internet through NAT; private ranges, the host and other sandboxes closed.
+    Full,
+}
+
+/// Bond between a sandbox and the process that created it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attachment {
+    /// Ends with its client, however that one ends.
+    Client,
+    /// Lives until its lifetime ends or somebody destroys it.
+    Detached,
+}
