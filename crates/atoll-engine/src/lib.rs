@@ -6,15 +6,37 @@
 //! It knows nothing of HTTP, tenants or templates: layers come in as
 //! directories, and bytes go to the guest through [`Sandbox::dial`].
 
+mod bundle;
+mod cgroup;
+mod config;
+mod container;
+mod disk;
+mod doctor;
+mod housekeeping;
 mod id;
+mod lease;
 mod limits;
+mod monitor;
 mod network;
+mod oci;
+mod reconcile;
+mod record;
 mod runtime;
+mod seccomp;
 mod spec;
 
 pub mod host;
 
+pub use cgroup::CgroupLayout;
+pub use config::{EngineConfig, OciRuntimeChoice, RUN_DIR};
+pub use container::ContainerRuntime;
+pub use doctor::{Check, Verdict, inspect_host};
+pub use housekeeping::{Swept, sandboxes, sweep, sweep_preview};
 pub use id::{InvalidSandboxId, SandboxId};
 pub use limits::{Limits, LimitsError, Outcome};
+pub use monitor::run as run_monitor;
+pub use network::SlotRange;
+pub use reconcile::reconcile;
+pub use record::{Ended, SandboxRecord};
 pub use runtime::{CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
 pub use spec::{Attachment, NetworkMode, SandboxSpec};

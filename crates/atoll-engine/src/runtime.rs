@@ -96,8 +96,9 @@ pub trait Sandbox: Dial {
     /// Ends it and removes everything it had on this host.
     ///
     /// # Errors
-    /// When something could not be removed; the next start tries again.
-    fn destroy(self: Box<Self>) -> Result<Outcome, SandboxError>;
+    /// When something could not be removed, then the next start tries again;
+    /// [`SandboxError::Gone`] when it had ended before, then nothing is left.
+    fn destroy(&self) -> Result<Outcome, SandboxError>;
 }
 
 /// What the host measured of a sandbox.

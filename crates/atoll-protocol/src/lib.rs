@@ -1,1 +1,47 @@
-//! protocol
+//! Wire types of the protocols that Atoll speaks, and nothing that acts on them.
+//!
+//! - [`envd`]: messages and service traits generated from `proto/`.
+//! - [`connect`]: framing and error codes of the Connect protocol.
+//! - [`init`]: what the host tells a guest before it lets anybody in.
+//! - [`status`]: how the end of a command is spelled.
+
+pub mod connect;
+pub mod init;
+pub mod status;
+
+pub use init::InitRequest;
+
+/// Port on which the guest of a sandbox listens.
+pub const ENVD_PORT: u16 = 49983;
+
+/// Header that carries the secret between host and guest.
+pub const ACCESS_TOKEN_HEADER: &str = "x-access-token";
+
+/// Header by which a client asks for a `keepalive` event, in seconds of silence.
+pub const KEEPALIVE_HEADER: &str = "keepalive-ping-interval";
+
+/// Header on `SendSignal` that widens its reach; see [`SIGNAL_SCOPE_TREE`].
+/// Atoll's own: E2B's clients never send it.
+pub const SIGNAL_SCOPE_HEADER: &str = "atoll-signal-scope";
+
+/// Value of [`SIGNAL_SCOPE_HEADER`] that ends a command with everything it
+/// started, also what left its session or its process group.
+pub const SIGNAL_SCOPE_TREE: &str = "tree";
+
+/// Largest piece of output in one event, in bytes.
+pub const OUTPUT_CHUNK_BYTES: usize = 32 * 1024;
+
+/// Messages and service traits generated from `proto/`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::restriction)]
+pub mod envd {
+    connectrpc::include_generated!();
+
+    /// The `oneof`s of [`process`], under names that people can read.
+    pub mod process_oneof {
+        pub use super::process::__buffa::oneof::process_event::Event;
+        pub use super::process::__buffa::oneof::process_event::data_event::Output;
+        pub use super::process::__buffa::oneof::process_input::Input;
+        pub use super::process::__buffa::oneof::process_selector::Selector;
+        pub use super::process::__buffa::oneof::stream_input_request::Event as StreamInputEvent;
+    }
+}

@@ -1,1 +1,19 @@
-//! store
+//! What Atoll keeps on disk: blobs by digest and the unpacked layers of templates.
+//!
+//! - [`Digest`]: the only name a blob or layer has; it can never be a path trick.
+//! - [`Blobs`]: immutable bytes behind `object_store`, verified on every read.
+//! - [`Layers`]: unpacked trees that sandboxes mount, made only from bytes
+//!   that were hashed on the way, complete or absent after any crash.
+//! - [`write_atomically`]: a small file that is either the old or the new one.
+//!
+//! **Invariant**: nothing here knows what a template is or who may use it.
+
+mod atomic;
+mod blobs;
+mod digest;
+mod layers;
+
+pub use atomic::write_atomically;
+pub use blobs::{BlobError, BlobInfo, Blobs};
+pub use digest::{Digest, Hasher, InvalidDigest};
+pub use layers::{ArchiveError, LayerError, LayerInfo, Layers, Progress, UnpackError, no_progress};

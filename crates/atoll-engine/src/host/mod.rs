@@ -6,6 +6,11 @@
 //! calls everywhere else, so a new host object cannot be added without one.
 
 pub mod failpoint;
+pub(crate) mod file;
+pub(crate) mod loop_device;
+pub(crate) mod mount;
+pub mod process;
+pub(crate) mod program;
 
 use failpoint::Moment;
 
@@ -31,6 +36,8 @@ macro_rules! host_objects {
 host_objects! {
     /// The process that stands beside a sandbox.
     MonitorProcess => "monitor_process",
+    /// The directory of a slot, before its lease is written.
+    SlotDirectory => "slot_directory",
     /// The lease of a slot: uid range, cgroup name, interface name, address.
     Lease => "lease",
     /// A network namespace.
@@ -43,10 +50,18 @@ host_objects! {
     ForwardingSwitch => "forwarding_switch",
     /// A disk image file.
     DiskImage => "disk_image",
+    /// A disk image made in advance.
+    PooledDisk => "pooled_disk",
+    /// The empty file system that disks are copies of.
+    DiskTemplate => "disk_template",
     /// A loop device bound to a disk image.
     LoopDevice => "loop_device",
     /// The file system of a disk, mounted.
     DiskMount => "disk_mount",
+    /// A tmpfs with the few files of a sandbox that the host writes.
+    ScratchMount => "scratch_mount",
+    /// The guest's binary, shown where a container can reach it.
+    GuestMount => "guest_mount",
     /// The user namespace that translates owners on mounts.
     IdMapNamespace => "id_map_namespace",
     /// The root file system of a sandbox, mounted.
@@ -59,6 +74,8 @@ host_objects! {
     Container => "container",
     /// A mount placed into the running container.
     InnerMount => "inner_mount",
+    /// The socket on which a monitor takes questions.
+    ControlSocket => "control_socket",
     /// The first process of the guest, let loose.
     GuestStart => "guest_start",
     /// The record of what a sandbox is and how it ended.

@@ -1,0 +1,71 @@
+//! What is known of a built template.
+
+use std::collections::BTreeMap;
+
+use atoll_engine::Limits;
+use atoll_store::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::{TemplateId, TemplateName};
+
+/// A built template: everything a sandbox of it needs, by digest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Template {
+    /// What people call it.
+    pub name: TemplateName,
+    /// What E2B clients call it; kept when it is built again.
+    pub id: TemplateId,
+    /// Its layers, **the top one first**, as `SandboxSpec::layers` wants them.
+    pub layers: Vec<Digest>,
+    /// Environment of every command.
+    pub env: BTreeMap<String, String>,
+    /// User of commands that name none.
+    pub user: String,
+    /// Directory of commands that name none.
+    pub workdir: String,
+    /// Command that runs from the start of each sandbox.
+    pub start_cmd: Option<String>,
+    /// Command that succeeds once the start command is ready.
+    pub ready_cmd: Option<String>,
+    /// Limits it wants instead of the defaults.
+    #[serde(default)]
+    pub resources: Resources,
+    /// When it was built, in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// Hash of the spec it was built from, with the layers of its parent.
+    pub spec_hash: Digest,
+    /// Size of all its layers, uncompressed.
+    pub total_bytes: u64,
+}
+
+/// Limits a template asks for; what it does not name stays the default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resources {
+    /// Memory in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u64>,
+    /// Writable disk in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<u64>,
+    /// Processes and threads at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u64>,
+}
+
+impl Resources {
+    /// `limits` with what is named here put in.
+    #[must_use]
+    pub fn apply(&self, limits: Limits) -> Limits {
+        Limits {
+            memory_mib: self.memory_mib.unwrap_or(limits.memory_mib),
+            cpu_millis: self.cpu_millis.unwrap_or(limits.cpu_millis),
+            disk_mib: self.disk_mib.unwrap_or(limits.disk_mib),
+            pids: self.pids.unwrap_or(limits.pids),
+            ..limits
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The container tier, seen from the client: it starts a monitor for each
+//! sandbox and talks to it.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::config::EngineConfig;
+use crate::host::process::{enter, pidfd};
+use crate::host::{HostObject, creates};
+use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, receive, send};
+use crate::runtime::Stats;
+use crate::{
+    Attachment, CreateError, Dial, Outcome, Runtime, Sandbox, SandboxError, SandboxId, SandboxSpec, Tier, reconcile,
+};
+
+/// A monitor that has not made its sandbox by then is given up.
+const CREATE_BOUND: Duration = Duration::from_secs(60);
+/// Answers that need no waiting for the sandbox itself.
+const ANSWER_BOUND: Duration = Duration::from_secs(30);
+const DIAL_BOUND: Duration = Duration::from_secs(5);
+const REPORT_LIMIT: u64 = 64 * 1024;
+
+/// Sandboxes as containers on this host's kernel.
+pub struct ContainerRuntime {
+    config: EngineConfig,
+}
+
+impl ContainerRuntime {
+    /// A runtime with these settings.
+    #[must_use]
+    pub fn new(config: EngineConfig) -> Self {
+        Self { config }
+    }
+
+    fn start_monitor(&self) -> io::Result<Child> {
+        let mut command = Command::new(&self.config.program);
+        command.arg("monitor").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).env_clear();
+        // The client's environment is nobody's business beyond this point.
+        let kept = ["PATH", "ATOLL_FAILPOINT", "ATOLL_FAILPOINT_FAMILY", "ATOLL_FAILPOINT_LOG", "LLVM_PROFILE_FILE"];
+        command.envs(kept.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        creates(HostObject::MonitorProcess, || command.spawn())
+    }
+}
+
+impl Runtime for ContainerRuntime {
+    fn tier(&self) -> Tier {
+        Tier::Container
+    }
+
+    fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, CreateError> {
+        spec.limits.validate()?;
+        let mut monitor = self.start_monitor().map_err(|error| CreateError::Monitor(error.to_string()))?;
+        match converse(&mut monitor, &MonitorRequest { config: self.config.clone(), spec: spec.clone() }) {
+            Ok((Report::Ready(ready), lifeline)) => {
+                let lifeline = (spec.attachment == Attachment::Client).then_some(lifeline);
+                let sandbox = ContainerSandbox::attach(spec.id.clone(), &ready, lifeline, Some(monitor));
+                Ok(Box::new(sandbox.map_err(|error| CreateError::Monitor(error.to_string()))?))
+            }
+            Ok((Report::Failed(failure), _)) => {
+                let _ = monitor.wait();
+                Err(CreateError::Host { what: failure.what, hint: failure.hint })
+            }
+            Err(error) => {
+                let _ = monitor.kill();
+                let _ = monitor.wait();
+                let left = reconcile().err().map(|error| format!("; what it left could not be removed: {error}"));
+                Err(CreateError::Monitor(format!("{error}{}", left.unwrap_or_default())))
+            }
+        }
+    }
+}
+
+/// Sends the request and waits for the report.
+fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report, ChildStdin)> {
+    let (Some(mut input), Some(output)) = (monitor.stdin.take(), monitor.stdout.take()) else {
+        return Err(io::Error::other("the monitor has no pipes"));
+    };
+    let mut line = serde_json::to_string(request).map_err(io::Error::other)?;
+    line.push('\n');
+    input.write_all(line.as_bytes())?;
+    let bound = Timespec { tv_sec: i64::try_from(CREATE_BOUND.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
+    if poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&bound))? == 0 {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no report within {} s", CREATE_BOUND.as_secs())));
+    }
+    let mut report = String::new();
+    BufReader::new(output.take(REPORT_LIMIT)).read_line(&mut report)?;
+    if report.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without a report"));
+    }
+    Ok((serde_json::from_str(&report).map_err(io::Error::other)?, input))
+}
+
+/// A sandbox with a monitor beside it.
+struct ContainerSandbox {
+    id: SandboxId,
+    control: PathBuf,
+    init: OwnedFd,
+    /// Closing it tells the monitor that this client is gone.
+    lifeline: Mutex<Option<ChildStdin>>,
+    monitor: Mutex<Option<Child>>,
+}
+
+impl ContainerSandbox {
+    fn attach(id: SandboxId, ready: &Ready, lifeline: Option<ChildStdin>, monitor: Option<Child>) -> io::Result<Self> {
+        let init = pidfd(ready.init.pid)?;
+        if !ready.init.is_alive() {
+            return Err(io::Error::other("the sandbox ended right after its start"));
+        }
+        Ok(Self {
+            id,
+            control: ready.control.clone(),
+            init,
+            lifeline: Mutex::new(lifeline),
+            monitor: Mutex::new(monitor),
+        })
+    }
+
+    fn ask(&self, question: Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
+        let failed = |error: io::Error| SandboxError::Failed(format!("the monitor does not answer: {error}"));
+        let mut stream = UnixStream::connect(&self.control).map_err(|_| SandboxError::Gone)?;
+        send(&mut stream, &question).map_err(failed)?;
+        match receive(&stream, Some(bound)) {
+            Ok(Some(Answer::Failed(what))) => Err(SandboxError::Failed(what)),
+            Ok(Some(answer)) => Ok(Some(answer)),
+            Ok(None) => Err(SandboxError::Gone),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn ask_now(&self, question: Question) -> Result<Answer, SandboxError> {
+        self.ask(question, ANSWER_BOUND)?
+            .ok_or_else(|| SandboxError::Failed(format!("the monitor gave no answer within {} s", ANSWER_BOUND.as_secs())))
+    }
+}
+
+impl Dial for ContainerSandbox {
+    fn dial(&self, port: u16) -> io::Result<TcpStream> {
+        let init = self.init.as_fd();
+        // A thread of its own: it leaves the host's network namespace for good.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("dial".to_owned()).spawn_scoped(scope, move || {
+                enter(init, rustix::thread::ThreadNameSpaceType::NETWORK)?;
+                let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), DIAL_BOUND)?;
+                stream.set_nodelay(true)?;
+                Ok(stream)
+            })?;
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the dialing thread panicked")))
+        })
+    }
+}
+
+impl Sandbox for ContainerSandbox {
+    fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    fn freeze(&self) -> Result<(), SandboxError> {
+        self.ask_now(Question::Freeze).map(drop)
+    }
+
+    fn thaw(&self) -> Result<(), SandboxError> {
+        self.ask_now(Question::Thaw).map(drop)
+    }
+
+    fn stats(&self) -> Result<Stats, SandboxError> {
+        match self.ask_now(Question::Stats)? {
+            Answer::Stats(stats) => Ok(stats),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn halt(&self) -> Result<PathBuf, SandboxError> {
+        match self.ask_now(Question::Halt)? {
+            Answer::Halted(directory) => Ok(directory),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn wait(&self, bound: Duration) -> Result<Option<Outcome>, SandboxError> {
+        match self.ask(Question::Wait, bound)? {
+            None => Ok(None),
+            Some(Answer::Ended(outcome)) => Ok(Some(outcome)),
+            Some(other) => Err(unexpected(&other)),
+        }
+    }
+
+    fn destroy(&self) -> Result<Outcome, SandboxError> {
+        let answer = self.ask_now(Question::Destroy);
+        if let Ok(mut lifeline) = self.lifeline.lock() {
+            lifeline.take();
+        }
+        if let Ok(mut monitor) = self.monitor.lock()
+            && let Some(mut monitor) = monitor.take()
+        {
+            let _ = monitor.wait();
+        }
+        match answer {
+            Ok(Answer::Ended(outcome)) => Ok(outcome),
+            Ok(other) => Err(unexpected(&other)),
+            Err(SandboxError::Gone) => {
+                // Its monitor has ended: by itself, then nothing is left; or killed, then this finds it.
+                reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+                Err(SandboxError::Gone)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> SandboxError {
+    SandboxError::Failed(format!("the monitor gave an unexpected answer: {answer:?}"))
+}

@@ -1,0 +1,244 @@
+//! The writable disk of a sandbox: a sparse ext4 image of exactly its limit,
+//! made in advance and used once.
+//!
+//! `<home>/disks/<size>-<inodes>/template.img` is made by `mkfs.ext4` once
+//! per size; `ready-*.img` beside it are copies waiting for a sandbox; the
+//! disk in use is `<home>/disks/<sandbox>.img`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, SeekFrom, copy_file_range, flock, seek};
+
+use crate::host::file::{make_dir, remove_file, remove_tree};
+use crate::host::{HostObject, creates, loop_device, mount, program};
+use crate::{Limits, SandboxId};
+
+/// Ready copies kept per size.
+const POOL_SIZE: usize = 2;
+/// A larger journal only costs space on a disk that is thrown away.
+const JOURNAL_MIB: u64 = 16;
+/// Below this ext4 cannot hold even a small journal.
+const JOURNAL_MINIMUM_DISK_MIB: u64 = 64;
+
+/// Disks of one home.
+pub(crate) struct Disks {
+    dir: PathBuf,
+}
+
+impl Disks {
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Where the disk of `sandbox` is, whether or not it exists.
+    pub(crate) fn image(&self, sandbox: &SandboxId) -> PathBuf {
+        self.dir.join(format!("{sandbox}.img"))
+    }
+
+    /// Makes the disk of `sandbox`, from the pool if it has one.
+    pub(crate) fn create(&self, sandbox: &SandboxId, limits: &Limits) -> io::Result<PathBuf> {
+        make_dir(&self.dir, 0o700)?;
+        let image = self.image(sandbox);
+        let pool = Pool::open(&self.dir, limits)?;
+        creates(HostObject::DiskImage, || {
+            for ready in pool.ready()? {
+                // Another monitor may have taken it; then the next one will do.
+                if fs::rename(&ready, &image).is_ok() {
+                    return Ok(());
+                }
+            }
+            sparse_copy(&pool.template(limits)?, &image)
+        })?;
+        Ok(image)
+    }
+
+    /// Fills the pool for `limits` again. Called when nobody waits.
+    pub(crate) fn refill(&self, limits: &Limits) -> io::Result<()> {
+        let pool = Pool::open(&self.dir, limits)?;
+        let Some(_lock) = pool.try_lock()? else {
+            return Ok(()); // somebody else is filling it
+        };
+        // Under the lock, an unfinished copy has no author any more.
+        pool.remove_unfinished()?;
+        let template = pool.template(limits)?;
+        for _ in pool.ready()?.len()..POOL_SIZE {
+            let name = SandboxId::random()?;
+            let unfinished = pool.dir.join(format!("unfinished-{name}.img"));
+            creates(HostObject::PooledDisk, || {
+                sparse_copy(&template, &unfinished)?;
+                fs::rename(&unfinished, pool.dir.join(format!("ready-{name}.img")))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Directories of disks made in advance.
+    fn pools(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        Ok(directories.map(|entry| entry.path()).collect())
+    }
+
+    /// Space that disks made in advance take.
+    pub(crate) fn pooled_bytes(&self) -> io::Result<u64> {
+        use std::os::unix::fs::MetadataExt as _;
+        let mut bytes = 0;
+        for pool in self.pools()? {
+            for file in fs::read_dir(pool)?.flatten() {
+                bytes += file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Removes every disk made in advance, and returns the space that frees.
+    pub(crate) fn drain(&self) -> io::Result<u64> {
+        let bytes = self.pooled_bytes()?;
+        self.pools()?.iter().try_for_each(|pool| remove_tree(pool))?;
+        Ok(bytes)
+    }
+}
+
+/// Binds `image` to a loop device and mounts it at `target`.
+pub(crate) fn mount_image(image: &Path, target: &Path) -> io::Result<()> {
+    make_dir(target, 0o700)?;
+    let device = loop_device::attach(image)?;
+    mount::ext4(&device.path, target)
+}
+
+struct Pool {
+    dir: PathBuf,
+}
+
+impl Pool {
+    fn open(disks: &Path, limits: &Limits) -> io::Result<Self> {
+        let inodes = limits.inodes.map_or_else(|| "auto".to_owned(), |inodes| inodes.to_string());
+        let dir = disks.join(format!("{}m-{inodes}", limits.disk_mib));
+        make_dir(&dir, 0o700)?;
+        Ok(Self { dir })
+    }
+
+    fn try_lock(&self) -> io::Result<Option<File>> {
+        let file = File::options().create(true).truncate(false).write(true).open(self.dir.join("lock"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn named(&self, prefix: &str) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
+    fn ready(&self) -> io::Result<Vec<PathBuf>> {
+        self.named("ready-")
+    }
+
+    fn remove_unfinished(&self) -> io::Result<()> {
+        self.named("unfinished-")?.iter().try_for_each(|path| remove_file(path))
+    }
+
+    /// The empty file system of this size, made on first use.
+    fn template(&self, limits: &Limits) -> io::Result<PathBuf> {
+        let template = self.dir.join("template.img");
+        if !template.exists() {
+            let unfinished = self.dir.join(format!("unfinished-{}.img", SandboxId::random()?));
+            creates(HostObject::DiskTemplate, || {
+                format(&unfinished, limits)?;
+                fs::rename(&unfinished, &template)
+            })?;
+        }
+        Ok(template)
+    }
+}
+
+/// An ext4 file system in a new file at `path`, with the two directories of an overlay.
+fn format(path: &Path, limits: &Limits) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_len(limits.disk_mib * 1024 * 1024)?;
+    drop(file);
+    let root = path.with_extension("root");
+    let result = (|| {
+        for name in ["upper", "work"] {
+            make_dir(&root.join(name), 0o755)?;
+        }
+        let mut arguments: Vec<String> = ["-q", "-F", "-m", "0", "-b", "4096", "-E"].map(str::to_owned).to_vec();
+        arguments.push("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0".to_owned());
+        if limits.disk_mib >= JOURNAL_MINIMUM_DISK_MIB {
+            arguments.extend(["-J".to_owned(), format!("size={}", JOURNAL_MIB.min(limits.disk_mib / 8).max(4))]);
+        } else {
+            arguments.extend(["-O".to_owned(), "^has_journal".to_owned()]);
+        }
+        if let Some(inodes) = limits.inodes {
+            arguments.extend(["-N".to_owned(), inodes.to_string()]);
+        }
+        arguments.extend(["-d".to_owned(), root.display().to_string(), path.display().to_string()]);
+        program::run("mkfs.ext4", "e2fsprogs", &arguments)
+    })();
+    remove_tree(&root)?;
+    result
+}
+
+/// Copies the data of a sparse file and leaves its holes holes.
+fn sparse_copy(source: &Path, target: &Path) -> io::Result<()> {
+    let from = File::open(source)?;
+    let to = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
+    let length = from.metadata()?.len();
+    to.set_len(length)?;
+    let mut position = 0;
+    while position < length {
+        let start = match seek(&from, SeekFrom::Data(position)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => break, // only holes are left
+            Err(error) => return Err(error.into()),
+        };
+        let end = seek(&from, SeekFrom::Hole(start))?;
+        let (mut read, mut written) = (start, start);
+        while read < end {
+            let wanted = usize::try_from(end - read).unwrap_or(usize::MAX);
+            if copy_file_range(from.as_fd(), Some(&mut read), to.as_fd(), Some(&mut written), wanted)? == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the disk template shrank while it was copied"));
+            }
+        }
+        position = end;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek as _, Write as _};
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_sparse_copy_is_equal_and_stays_sparse() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        let mut file = File::create(&source).unwrap();
+        file.set_len(64 << 20).unwrap();
+        for place in [0_u64, 5 << 20, (64 << 20) - 4] {
+            file.seek(io::SeekFrom::Start(place)).unwrap();
+            file.write_all(b"data").unwrap();
+        }
+        let target = dir.path().join("target");
+        sparse_copy(&source, &target).unwrap();
+        assert!(fs::read(&source).unwrap() == fs::read(&target).unwrap());
+        assert!(target.metadata().unwrap().blocks() * 512 < 1 << 20);
+    }
+}

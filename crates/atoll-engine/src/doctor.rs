@@ -1,0 +1,116 @@
+//! What this host offers to sandboxes, what is missing, and how to get it.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::CgroupLayout;
+
+/// One line of `atoll doctor`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// What was found.
+    pub verdict: Verdict,
+    /// In words.
+    pub detail: String,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+/// Whether a finding is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Something works less well, or only some commands work.
+    Warning,
+    /// No sandbox can be made.
+    Failed,
+}
+
+/// Oldest kernel with everything the container tier uses (id-mapped overlay layers).
+const KERNEL: (u32, u32) = (5, 19);
+
+/// Looks at everything that can be judged without making a sandbox.
+#[must_use]
+pub fn inspect_host() -> Vec<Check> {
+    let mut checks = vec![root(), kernel(), user_namespaces(), loop_devices(), cgroups()];
+    checks.push(program("mkfs.ext4", "e2fsprogs", Verdict::Failed, "disks of sandboxes"));
+    checks.push(program("nft", "nftables", Verdict::Warning, "networks of sandboxes (`--net full`, template builds)"));
+    checks.push(program("mmdebstrap", "mmdebstrap", Verdict::Warning, "building the `base` template from Debian"));
+    checks
+}
+
+fn check(name: &'static str, verdict: Verdict, detail: impl Into<String>, fix: Option<&str>) -> Check {
+    Check { name, verdict, detail: detail.into(), fix: fix.map(str::to_owned) }
+}
+
+fn root() -> Check {
+    if rustix::process::geteuid().is_root() {
+        check("root", Verdict::Ok, "running as root", None)
+    } else {
+        check("root", Verdict::Failed, "running as an ordinary user", Some("run atoll with `sudo`"))
+    }
+}
+
+fn kernel() -> Check {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= KERNEL {
+        check("kernel", Verdict::Ok, format!("Linux {release}"), None)
+    } else {
+        let detail = format!("Linux {release} is older than {}.{}", KERNEL.0, KERNEL.1);
+        check("kernel", Verdict::Failed, detail, Some("boot a newer kernel"))
+    }
+}
+
+fn user_namespaces() -> Check {
+    match fs::read_to_string("/proc/sys/user/max_user_namespaces").map(|text| text.trim().parse::<u64>().unwrap_or(0)) {
+        Ok(0) => check("user namespaces", Verdict::Failed, "switched off", Some("sysctl -w user.max_user_namespaces=15000")),
+        Ok(number) => check("user namespaces", Verdict::Ok, format!("up to {number}"), None),
+        Err(error) => check("user namespaces", Verdict::Failed, error.to_string(), Some("boot a kernel with CONFIG_USER_NS")),
+    }
+}
+
+fn loop_devices() -> Check {
+    if Path::new("/dev/loop-control").exists() {
+        check("loop devices", Verdict::Ok, "/dev/loop-control is there", None)
+    } else {
+        check("loop devices", Verdict::Failed, "there is no /dev/loop-control", Some("modprobe loop"))
+    }
+}
+
+fn cgroups() -> Check {
+    let layout = match CgroupLayout::detect() {
+        Ok(layout) => layout,
+        Err(error) => return check("cgroups", Verdict::Failed, error.to_string(), Some("mount cgroup2 at /sys/fs/cgroup")),
+    };
+    let version = match layout {
+        CgroupLayout::V1 => "version 1",
+        CgroupLayout::V2 => "version 2",
+    };
+    match layout.missing_controllers() {
+        Ok(missing) if missing.is_empty() => check("cgroups", Verdict::Ok, format!("{version}, all controllers"), None),
+        Ok(missing) => {
+            let detail = format!("{version}, without {}", missing.join(", "));
+            let fix = "boot with the controllers enabled (on Debian: `cgroup_enable=memory` on the kernel command line)";
+            check("cgroups", Verdict::Failed, detail, Some(fix))
+        }
+        Err(error) => check("cgroups", Verdict::Failed, error.to_string(), None),
+    }
+}
+
+fn program(name: &'static str, package: &str, severity: Verdict, purpose: &str) -> Check {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file());
+    match found {
+        Some(found) => check(name, Verdict::Ok, found.display().to_string(), None),
+        None => check(name, severity, format!("not installed; needed for {purpose}"), Some(&format!("apt-get install {package}"))),
+    }
+}

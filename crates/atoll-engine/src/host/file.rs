@@ -1,0 +1,50 @@
+//! State on disk: whole or absent, never half.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{HostObject, creates};
+
+/// Writes `value` as JSON to `path` in one step, readable by root alone.
+pub(crate) fn write_state(object: HostObject, path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
+    creates(object, || {
+        let fresh = path.with_extension("new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&text)?;
+        drop(file);
+        fs::rename(&fresh, path)
+    })
+}
+
+/// Makes `path` and its parents; only the last one gets `mode` if it is new.
+pub(crate) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes a file; one that is not there is removed already.
+pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    absent_is_fine(fs::remove_file(path))
+}
+
+/// Removes a directory and all in it; one that is not there is removed already.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    absent_is_fine(fs::remove_dir_all(path))
+}
+
+fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

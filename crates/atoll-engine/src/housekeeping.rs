@@ -1,0 +1,54 @@
+//! What a home keeps for speed or for the record, and can do without.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::disk::Disks;
+use crate::record::Records;
+use crate::{SandboxRecord, reconcile};
+
+/// What [`sweep`] found.
+#[derive(Debug, Default, Serialize)]
+pub struct Swept {
+    /// Sandboxes left by interrupted runs of any home.
+    pub sandboxes: usize,
+    /// Records of sandboxes that ended long ago.
+    pub records: usize,
+    /// Bytes of disks made in advance.
+    pub disk_bytes: u64,
+}
+
+/// Removes leftovers, records older than `age` and pooled disks of the home at `home`.
+///
+/// # Errors
+/// When something cannot be removed.
+pub fn sweep(home: &Path, age: Duration) -> io::Result<Swept> {
+    Ok(Swept {
+        sandboxes: reconcile()?.len(),
+        records: Records::new(home.join("sandboxes")).forget(age)?,
+        disk_bytes: Disks::new(home.join("disks")).drain()?,
+    })
+}
+
+/// What [`sweep`] would find, without touching it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn sweep_preview(home: &Path, age: Duration) -> io::Result<Swept> {
+    Ok(Swept {
+        sandboxes: crate::reconcile::dead_sandboxes()?.len(),
+        records: Records::new(home.join("sandboxes")).older_than(age)?.len(),
+        disk_bytes: Disks::new(home.join("disks")).pooled_bytes()?,
+    })
+}
+
+/// Every sandbox this home knows, the oldest first.
+///
+/// # Errors
+/// When the records cannot be read.
+pub fn sandboxes(home: &Path) -> io::Result<Vec<SandboxRecord>> {
+    Records::new(home.join("sandboxes")).list()
+}

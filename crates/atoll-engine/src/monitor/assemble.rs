@@ -1,0 +1,211 @@
+//! Making a sandbox, step by step. Whatever step fails, everything made so far is removed.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use super::dismantle::dismantle;
+use super::message::{Failure, MonitorRequest, Ready};
+use crate::bundle::{self, BundlePaths};
+use crate::cgroup::Cgroup;
+use crate::disk::{self, Disks};
+use crate::host::file::make_dir;
+use crate::host::mount::{self, Access, InnerMount};
+use crate::host::process::{ProcessIdentity, enter, in_child, pidfd, within_network};
+use crate::host::{HostObject, creates};
+use crate::lease::{HostLock, Lease};
+use crate::network::{self, SandboxNetwork};
+use crate::record::{Records, SandboxRecord, now_ms};
+use crate::{NetworkMode, Outcome, SandboxSpec, Tier, oci};
+
+/// A sandbox that has been started.
+pub(super) struct Running {
+    pub(super) lease: Lease,
+    pub(super) cgroup: Cgroup,
+    pub(super) init: ProcessIdentity,
+    pub(super) init_fd: OwnedFd,
+    pub(super) network: SandboxNetwork,
+    pub(super) control: UnixListener,
+    pub(super) disk: PathBuf,
+}
+
+impl Running {
+    pub(super) fn ready(&self) -> Ready {
+        Ready { init: self.init.clone(), control: control_path(&self.lease) }
+    }
+}
+
+fn control_path(lease: &Lease) -> PathBuf {
+    lease.dir().join("control.sock")
+}
+
+/// Makes and starts the sandbox that `request` asks for.
+pub(super) fn assemble(request: &MonitorRequest) -> Result<Running, Failure> {
+    let MonitorRequest { config, spec } = request;
+    let lease = HostLock::take()
+        .and_then(|lock| lock.lease(&config.home, &spec.id, spec.network))
+        .map_err(|error| Failure::new("cannot lease a sandbox slot", &error))?;
+    build(request, &lease).inspect_err(|failure| {
+        let outcome = Outcome::Crashed { detail: failure.what.clone() };
+        // What cannot be removed now still has its lease and is removed by the next start.
+        let _ = dismantle(config, &lease, &outcome);
+    })
+}
+
+fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
+    let MonitorRequest { config, spec } = request;
+    let dir = lease.dir();
+    let root = dir.join("rootfs");
+    let disk = dir.join("disk");
+    let scratch = dir.join("scratch");
+
+    let image = Disks::new(config.disks())
+        .create(&spec.id, &spec.limits)
+        .map_err(|error| Failure::new("cannot make the disk", &error))?;
+    disk::mount_image(&image, &disk).map_err(|error| Failure::new("cannot mount the disk", &error))?;
+    mount_root(spec, lease, &disk, &root)
+        .map_err(|error| Failure::new("cannot mount the root file system", &error))?;
+
+    let guest = dir.join("guest");
+    mount::show_file(&config.guest, &guest).map_err(|error| Failure::new("cannot mount the guest", &error))?;
+    let network = make_network(request, lease)?;
+    write_scratch(spec, lease.uid_base(), &network, &scratch)
+        .map_err(|error| Failure::new("cannot write the sandbox's own files", &error))?;
+
+    let cgroup = Cgroup::of(&spec.id).map_err(|error| Failure::new("no cgroups on this host", &error))?;
+    let mut runtime = oci::runtime(&config.oci_runtime);
+    let paths = BundlePaths { root: &root, guest: &guest, scratch: &scratch };
+    let bundle = bundle::config(spec, &paths, lease.uid_base(), &cgroup, runtime.seccomp_by())
+        .map_err(|error| Failure::new("cannot describe the container", &error))?;
+    let state = dir.join("oci");
+    creates(HostObject::Bundle, || {
+        make_dir(&state, 0o700)?;
+        bundle.save(dir.join("config.json")).map_err(io::Error::other)
+    })
+    .map_err(|error| Failure::new("cannot write the bundle", &error))?;
+
+    let name = spec.id.as_str();
+    let create = || within_network(&network.namespace, || runtime.create(name, &dir, &state));
+    let pid = creates(HostObject::Container, create)
+        .map_err(|error| Failure::new("cannot create the container", &error))?;
+    let init = ProcessIdentity::of(pid).map_err(|error| Failure::new("the container ended at once", &error))?;
+    let init_fd = pidfd(pid).map_err(|error| Failure::new("the container ended at once", &error))?;
+    adjust(spec, &cgroup, &init_fd, pid, &scratch)?;
+
+    let control = listen(&control_path(lease)).map_err(|error| Failure::new("cannot open the control socket", &error))?;
+    Records::new(config.records())
+        .write(&SandboxRecord {
+            id: spec.id.clone(),
+            tier: Tier::Container,
+            limits: spec.limits.clone(),
+            network: spec.network,
+            created_ms: now_ms(),
+            ended: None,
+        })
+        .map_err(|error| Failure::new("cannot record the sandbox", &error))?;
+    creates(HostObject::GuestStart, || runtime.start(name, &state))
+        .map_err(|error| Failure::new("cannot start the container", &error))?;
+    Ok(Running { lease: lease.clone(), cgroup, init, init_fd, network, control, disk })
+}
+
+/// Layers below, the disk above, owners translated on both.
+fn mount_root(spec: &SandboxSpec, lease: &Lease, disk: &Path, root: &Path) -> io::Result<()> {
+    make_dir(root, 0o711)?;
+    let ids = mount::id_map_namespace(lease.uid_base())?;
+    let layers = spec
+        .layers
+        .iter()
+        .map(|layer| {
+            mount::cloned_tree(layer, Access::ReadOnly, Some(ids.as_fd()))
+                .map_err(|error| io::Error::new(error.kind(), format!("layer {}: {error}", layer.display())))
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    let writable = mount::cloned_tree(disk, Access::ReadWrite, Some(ids.as_fd()))?;
+    mount::overlay(&layers, &writable, &lease.dir().join("l"), root)
+}
+
+fn make_network(request: &MonitorRequest, lease: &Lease) -> Result<SandboxNetwork, Failure> {
+    let range = &request.config.slot_range;
+    let made = match lease.network {
+        NetworkMode::None => network::create(lease.network, lease.slot, range),
+        NetworkMode::Full => HostLock::take()
+            .map_err(|error| Failure::new("cannot lock the host's network", &error))
+            .and_then(|_lock| network::ensure_host(range).map_err(|error| Failure::from_network(&error)))
+            .map(|()| network::create(lease.network, lease.slot, range))?,
+    };
+    made.map_err(|error| Failure::from_network(&error))
+}
+
+impl Failure {
+    fn from_network(error: &network::NetworkError) -> Self {
+        let failure = Self::new("cannot make the network", error);
+        match error.hint() {
+            Some(hint) => failure.with_hint(&hint),
+            None => failure,
+        }
+    }
+}
+
+/// Files inside that the host decides on: names, resolver, identity of the boot.
+fn write_scratch(spec: &SandboxSpec, uid_base: u32, network: &SandboxNetwork, scratch: &Path) -> io::Result<()> {
+    make_dir(scratch, 0o711)?;
+    mount::small_tmpfs(scratch)?;
+    let hosts = format!(
+        "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{}\n",
+        spec.hostname
+    );
+    let resolver = network.resolver.map_or_else(
+        || "# This sandbox has no network.\n".to_owned(),
+        |address| format!("nameserver {address}\noptions timeout:5 attempts:2\n"),
+    );
+    for (name, text) in [("hosts", hosts), ("resolv.conf", resolver), ("hostname", format!("{}\n", spec.hostname))] {
+        let path = scratch.join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+        std::os::unix::fs::chown(&path, Some(uid_base), Some(uid_base))?;
+    }
+    fs::write(scratch.join("boot_id"), format!("{}\n", random_uuid()?))
+}
+
+/// A random (version 4) UUID.
+fn random_uuid() -> io::Result<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+/// What no runtime does for us, between creation and start.
+fn adjust(spec: &SandboxSpec, cgroup: &Cgroup, init: &OwnedFd, pid: i32, scratch: &Path) -> Result<(), Failure> {
+    cgroup.join_unified(pid).map_err(|error| Failure::new("cannot join the unified cgroup", &error))?;
+    cgroup.verify(&spec.limits).map_err(|error| {
+        Failure::new("the kernel does not enforce the limits", &error)
+            .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
+    })?;
+    let mounts = [
+        InnerMount::File { source: &scratch.join("boot_id"), target: c"/proc/sys/kernel/random/boot_id" },
+        InnerMount::Sysfs { target: c"/sys" },
+        InnerMount::Mask { target: c"/sys/firmware" },
+        InnerMount::Mask { target: c"/sys/devices/virtual/dmi" },
+        InnerMount::Mask { target: c"/sys/devices/virtual/powercap" },
+    ];
+    mount::into_container(init.as_fd(), &mounts)
+        .map_err(|error| Failure::new("cannot place mounts into the container", &error))?;
+    in_child(|| {
+        enter(init, rustix::thread::ThreadNameSpaceType::USER)?;
+        fs::write("/proc/sys/user/max_user_namespaces", "0")
+    })
+    .map_err(|error| Failure::new("cannot close nested user namespaces", &error))
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener = creates(HostObject::ControlSocket, || UnixListener::bind(path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

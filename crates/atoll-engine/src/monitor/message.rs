@@ -1,0 +1,100 @@
+//! What monitor and client say to each other: one JSON object a line.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::config::EngineConfig;
+use crate::host::process::ProcessIdentity;
+use crate::runtime::Stats;
+use crate::{Outcome, SandboxSpec};
+
+/// Longest line either side takes.
+const LINE_LIMIT: u64 = 1024 * 1024;
+
+/// First line on the monitor's standard input.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MonitorRequest {
+    pub(crate) config: EngineConfig,
+    pub(crate) spec: SandboxSpec,
+}
+
+/// The only line on its standard output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Report {
+    Ready(Ready),
+    Failed(Failure),
+}
+
+/// How to reach a sandbox that runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    pub(crate) init: ProcessIdentity,
+    pub(crate) control: PathBuf,
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) what: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(what: &str, error: &dyn std::fmt::Display) -> Self {
+        Self { what: format!("{what}: {error}"), hint: None }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: &str) -> Self {
+        self.hint = Some(hint.to_owned());
+        self
+    }
+}
+
+/// What can be asked on the control socket, one question a connection.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Question {
+    Stats,
+    Freeze,
+    Thaw,
+    Halt,
+    /// Answered when the sandbox has ended.
+    Wait,
+    Destroy,
+}
+
+/// What comes back.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Done,
+    Stats(Stats),
+    /// Directory with the changes over the layers.
+    Halted(PathBuf),
+    Ended(Outcome),
+    Failed(String),
+}
+
+/// Sends one line.
+pub(crate) fn send(stream: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_string(message).map_err(io::Error::other)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())
+}
+
+/// Takes one line; `None` at the end of the stream.
+pub(crate) fn receive<T: DeserializeOwned>(stream: &UnixStream, bound: Option<Duration>) -> io::Result<Option<T>> {
+    stream.set_read_timeout(bound)?;
+    let mut line = String::new();
+    BufReader::new(stream).take(LINE_LIMIT).read_line(&mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_str(&line).map(Some).map_err(io::Error::other)
+}

@@ -1,0 +1,190 @@
+//! The life of a sandbox as its monitor sees it: one loop over everything
+//! that can happen, until something ends it.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::process::{Pid, WaitOptions};
+
+use super::assemble::Running;
+use super::message::{Answer, MonitorRequest, Question, receive, send};
+use crate::cgroup::Cgroup;
+use crate::disk::Disks;
+use crate::network::DnsForwarder;
+use crate::runtime::Stats;
+use crate::{Attachment, Outcome, SandboxSpec};
+
+/// A client that opens the control socket and then says nothing is cut off.
+const QUESTION_BOUND: Duration = Duration::from_secs(1);
+
+/// The end of a sandbox, and who wants to be told when it is removed.
+pub(super) struct Ending {
+    pub(super) outcome: Outcome,
+    pub(super) waiting: Vec<UnixStream>,
+}
+
+/// Watches until the end and says why it came. The caller removes the sandbox.
+pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Result<Ending> {
+    let terminate = termination_signals()?;
+    let stop_dns = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let dns = match running.network.dns.take() {
+        Some(sockets) => Some(DnsForwarder::spawn(sockets, stop_dns.try_clone()?)?),
+        None => None,
+    };
+    // Nobody waits now. A pool that cannot be filled only makes the next start slower.
+    let _ = Disks::new(request.config.disks()).refill(&request.spec.limits);
+
+    let mut watch = Watch {
+        deadline: request.spec.lifetime.map(|lifetime| Instant::now() + lifetime),
+        spec: &request.spec,
+        running: &running,
+        waiting: Vec::new(),
+        halted: false,
+    };
+    let outcome = watch.until_the_end(&terminate)?;
+    let waiting = std::mem::take(&mut watch.waiting);
+
+    rustix::io::write(&stop_dns, &1_u64.to_ne_bytes())?;
+    if let Some(dns) = dns {
+        let _ = dns.join();
+    }
+    Ok(Ending { outcome, waiting })
+}
+
+/// A descriptor that becomes readable when somebody asks this process to end.
+fn termination_signals() -> io::Result<OwnedFd> {
+    use std::os::fd::FromRawFd as _;
+    // SAFETY: the set is initialised before use and the result is checked before it becomes an owned descriptor.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+struct Watch<'a> {
+    deadline: Option<Instant>,
+    spec: &'a SandboxSpec,
+    running: &'a Running,
+    waiting: Vec<UnixStream>,
+    halted: bool,
+}
+
+impl Watch<'_> {
+    fn until_the_end(&mut self, terminate: &OwnedFd) -> io::Result<Outcome> {
+        let stdin = io::stdin();
+        loop {
+            let timeout = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if timeout == Some(Duration::ZERO) {
+                let limit_ms = self.spec.lifetime.map_or(0, |lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX));
+                return Ok(Outcome::LifetimeEnded { limit_ms });
+            }
+            let mut sources = vec![
+                PollFd::new(terminate, PollFlags::IN),
+                PollFd::new(&self.running.control, PollFlags::IN),
+            ];
+            let lifeline = (self.spec.attachment == Attachment::Client).then(|| {
+                sources.push(PollFd::new(&stdin, PollFlags::IN));
+                sources.len() - 1
+            });
+            let init = (!self.halted).then(|| {
+                sources.push(PollFd::new(&self.running.init_fd, PollFlags::IN));
+                sources.len() - 1
+            });
+            let timeout = timeout.map(|timeout| Timespec {
+                tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(timeout.subsec_nanos()),
+            });
+            match poll(&mut sources, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let happened = |index: usize| !sources[index].revents().is_empty();
+            let (asked_to_end, question) = (happened(0), happened(1));
+            let (client_gone, init_ended) = (lifeline.is_some_and(happened), init.is_some_and(happened));
+            if init_ended {
+                return Ok(self.end_of_init());
+            }
+            if asked_to_end {
+                return Ok(Outcome::Killed);
+            }
+            if question && let Some(outcome) = self.answer_next()? {
+                return Ok(outcome);
+            }
+            if client_gone {
+                return Ok(Outcome::ClientGone);
+            }
+        }
+    }
+
+    /// Why PID 1 is gone, from the host's own evidence.
+    fn end_of_init(&self) -> Outcome {
+        let status = Pid::from_raw(self.running.init.pid)
+            .and_then(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok().flatten());
+        if self.running.cgroup.stats().oom_kills > 0 {
+            return Outcome::MemoryLimit { limit_mib: self.spec.limits.memory_mib };
+        }
+        let detail = match status.map(|(_, status)| (status.exit_status(), status.terminating_signal())) {
+            Some((Some(code), _)) => format!("PID 1 exited with status {code}"),
+            Some((_, Some(signal))) => format!("PID 1 was ended by signal {signal}"),
+            _ => "PID 1 ended".to_owned(),
+        };
+        Outcome::Crashed { detail }
+    }
+
+    /// Takes one question; an outcome comes back if it was the wish to end.
+    fn answer_next(&mut self) -> io::Result<Option<Outcome>> {
+        let mut client = match self.running.control.accept() {
+            Ok((client, _)) => client,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        client.set_nonblocking(false)?;
+        client.set_write_timeout(Some(QUESTION_BOUND))?;
+        let Ok(Some(question)) = receive(&client, Some(QUESTION_BOUND)) else { return Ok(None) };
+        let cgroup = &self.running.cgroup;
+        let answer = match question {
+            Question::Stats => self.stats().map(Answer::Stats),
+            Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
+            Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
+            Question::Halt => self.halt(cgroup).map(Answer::Halted),
+            Question::Wait => {
+                self.waiting.push(client);
+                return Ok(None);
+            }
+            Question::Destroy => {
+                self.waiting.push(client);
+                return Ok(Some(Outcome::Killed));
+            }
+        };
+        // A client that went away before its answer is not the sandbox's trouble.
+        let _ = send(&mut client, &answer.unwrap_or_else(|error| Answer::Failed(error.to_string())));
+        Ok(None)
+    }
+
+    fn stats(&self) -> io::Result<Stats> {
+        let disk = rustix::fs::statvfs(&self.running.disk)?;
+        Ok(Stats {
+            disk_free_bytes: disk.f_bavail * disk.f_frsize,
+            disk_total_bytes: disk.f_blocks * disk.f_frsize,
+            inodes_free: disk.f_ffree,
+            inodes_total: disk.f_files,
+            ..self.running.cgroup.stats()
+        })
+    }
+
+    fn halt(&mut self, cgroup: &Cgroup) -> io::Result<PathBuf> {
+        self.halted = true;
+        cgroup.kill()?;
+        let inside = self.running.disk.join("upper");
+        let inside = inside.strip_prefix("/").unwrap_or(&inside);
+        Ok(PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside))
+    }
+}

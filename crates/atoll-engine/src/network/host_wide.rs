@@ -1,0 +1,193 @@
+//! What all sandboxes with a network share on this host: the nft table and
+//! the forwarding switch, with a record of both.
+//!
+//! ```text
+//! ensure:  record "about to, forwarding was off" → table → switch on → record "done"
+//! release: switch off, if we switched it on → table → record removed
+//! ```
+//!
+//! The record is written before the first effect and removed after the last,
+//! so whatever a crash interrupts, the next call knows how the host was. It
+//! counts only for the boot it was written in. Callers hold the host-wide lock.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::error::NetworkError;
+use super::slot::SlotRange;
+use super::{firewall, forwarding, nft, setting, uplink, veth};
+use crate::host::{HostObject, creates};
+
+const RECORD: &str = "/run/atoll/network.json";
+
+/// Makes this host ready for sandboxes with a network; quick when it is.
+///
+/// # Errors
+/// When `nft` is missing or refuses, when a setting cannot be written, or
+/// when sandboxes of another range are alive.
+pub(crate) fn ensure_host(range: &SlotRange) -> Result<(), NetworkError> {
+    HostWide::at(Path::new(RECORD)).ensure(range)
+}
+
+/// Undoes [`ensure_host`]; for when no sandbox with a network is left.
+///
+/// # Errors
+/// When a step fails; the record stays, and the next call tries again.
+pub(crate) fn release_host() -> Result<(), NetworkError> {
+    HostWide::at(Path::new(RECORD)).release()
+}
+
+/// How the forwarding switch stood before Atoll came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Switch {
+    On,
+    Off,
+}
+
+/// What was changed, or is about to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    /// The boot it speaks of.
+    boot: String,
+    /// The slot range the rules are for.
+    range: SlotRange,
+    /// Fingerprint of the rules, so that another version of Atoll replaces them.
+    ruleset: String,
+    /// How many rules the kernel holds; absent until everything is done.
+    rules: Option<usize>,
+    /// How forwarding was before us.
+    forwarding_before: Switch,
+}
+
+/// The host-wide state and where it is recorded.
+pub(super) struct HostWide<'a> {
+    record: &'a Path,
+}
+
+impl<'a> HostWide<'a> {
+    pub(super) fn at(record: &'a Path) -> Self {
+        Self { record }
+    }
+
+    pub(super) fn ensure(&self, range: &SlotRange) -> Result<(), NetworkError> {
+        let ruleset = firewall::ruleset(range);
+        let fingerprint = fingerprint(&ruleset);
+        let boot = setting::read("kernel/random/boot_id")?;
+        let known = self.known(&boot)?;
+        let forwarding = forwarding::is_on()?;
+        if let Some(known) = &known {
+            let whole = known.ruleset == fingerprint && known.rules == Some(nft::rule_count()?);
+            if whole && forwarding {
+                return Ok(());
+            }
+            if known.range != *range && !veth::live_veths()?.is_empty() {
+                return Err(NetworkError::RangeConflict {
+                    active: known.range,
+                    asked: *range,
+                });
+            }
+        }
+
+        let hidden = uplink::hidden_routes(range)?;
+        if !hidden.is_empty() {
+            tracing::warn!(
+                "the slot range {range} hides addresses of this host's routes: {}",
+                hidden.join(", ")
+            );
+        }
+        let forwarding_now = if forwarding { Switch::On } else { Switch::Off };
+        let forwarding_before = known.map_or(forwarding_now, |known| known.forwarding_before);
+        let mut record = Record {
+            boot,
+            range: *range,
+            ruleset: fingerprint,
+            rules: None,
+            forwarding_before,
+        };
+        self.write(&record)?;
+        // The rules first: nothing is ever forwarded unfiltered.
+        creates(HostObject::NftTable, || nft::replace_table(&ruleset))?;
+        if !forwarding {
+            forwarding::switch_on()?;
+        }
+        record.rules = Some(nft::rule_count()?);
+        self.write(&record)
+    }
+
+    pub(super) fn release(&self) -> Result<(), NetworkError> {
+        let boot = setting::read("kernel/random/boot_id")?;
+        let known = self.known(&boot)?;
+        let ours = known
+            .as_ref()
+            .is_some_and(|known| known.forwarding_before == Switch::Off);
+        if ours && forwarding::is_on()? {
+            forwarding::switch_off()?;
+        }
+        if known.is_some() || nft::rule_count()? > 0 {
+            nft::remove_table()?;
+        }
+        match fs::remove_file(self.record) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.failed("remove", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The record of this boot. One that cannot be understood is as good as
+    /// none: then forwarding is left as it stands.
+    fn known(&self, boot: &str) -> Result<Option<Record>, NetworkError> {
+        let text = match fs::read(self.record) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.failed("read", error)),
+        };
+        match serde_json::from_slice::<Record>(&text) {
+            Ok(record) => Ok(Some(record).filter(|record| record.boot == boot)),
+            Err(error) => {
+                let path = self.record.display();
+                tracing::warn!(
+                    "`{path}` is not a record of ours, so forwarding stays as it is: {error}"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// Writes the record whole or not at all.
+    fn write(&self, record: &Record) -> Result<(), NetworkError> {
+        let write = || {
+            if let Some(parent) = self.record.parent() {
+                crate::host::file::make_dir(parent, 0o711)?;
+            }
+            let fresh: PathBuf = self.record.with_extension("new");
+            fs::write(
+                &fresh,
+                serde_json::to_vec_pretty(record).map_err(io::Error::other)?,
+            )?;
+            fs::rename(&fresh, self.record)
+        };
+        write().map_err(|error| self.failed("write", error))
+    }
+
+    fn failed(&self, verb: &'static str, source: io::Error) -> NetworkError {
+        NetworkError::Record {
+            verb,
+            path: self.record.to_owned(),
+            source,
+        }
+    }
+}
+
+fn fingerprint(text: &str) -> String {
+    Sha256::digest(text)
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

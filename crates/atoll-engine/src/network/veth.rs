@@ -1,0 +1,146 @@
+//! The veth pair of a slot: `atl<slot>` on the host, `eth0` in the sandbox.
+
+use std::fs;
+use std::os::fd::AsRawFd as _;
+
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth};
+use rustix::io::Errno;
+
+use super::error::{NetworkError, kernel};
+use super::namespace::NewNamespace;
+use super::netlink::{InterfaceKind, Netlink, is};
+use super::setting;
+use super::slot::{SlotAddresses, interface_name, slot_of_interface};
+use crate::host::{HostObject, creates};
+
+/// Name of the interface inside.
+const INSIDE: &str = "eth0";
+/// A dead owner's interface can vanish on its own while we remove it.
+const ATTEMPTS: usize = 3;
+
+/// Connects `namespace` to the host as `slot`.
+pub(super) fn create(
+    host: &mut Netlink,
+    namespace: &mut NewNamespace,
+    slot: u16,
+    addresses: SlotAddresses,
+    mtu: u32,
+) -> Result<(), NetworkError> {
+    let name = interface_name(slot);
+    creates(HostObject::Veth, || add_pair(host, namespace, &name, mtu))?;
+
+    // Down until its settings are right: no IPv6, no redirects, and
+    // forwarding even where the host's default for new interfaces is off.
+    setting::write_if_present(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
+    setting::write(&format!("net/ipv4/conf/{name}/accept_redirects"), "0")?;
+    setting::write(&format!("net/ipv4/conf/{name}/send_redirects"), "0")?;
+    setting::write(&format!("net/ipv4/conf/{name}/forwarding"), "1")?;
+    let outside = index_of(host, &name)?;
+    host.add_address(outside, addresses.gateway, SlotAddresses::PREFIX)
+        .map_err(kernel(format!("give {} to `{name}`", addresses.gateway)))?;
+    host.set_up(outside)
+        .map_err(kernel(format!("switch `{name}` on")))?;
+
+    let inner = &mut namespace.netlink;
+    let inside = index_of(inner, INSIDE)?;
+    inner
+        .add_address(inside, addresses.sandbox, SlotAddresses::PREFIX)
+        .map_err(kernel(format!(
+            "give {} to `{INSIDE}` of the sandbox",
+            addresses.sandbox
+        )))?;
+    inner
+        .set_up(inside)
+        .map_err(kernel(format!("switch `{INSIDE}` of the sandbox on")))?;
+    inner
+        .add_default_route(addresses.gateway)
+        .map_err(kernel("set the default route of the sandbox"))
+}
+
+/// Makes the pair with its inner end born in the namespace: moving it there
+/// later costs about 20 ms.
+fn add_pair(
+    host: &mut Netlink,
+    namespace: &NewNamespace,
+    name: &str,
+    mtu: u32,
+) -> Result<(), NetworkError> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let inside = LinkMessageBuilder::<LinkUnspec>::new()
+            .name(INSIDE)
+            .mtu(mtu)
+            .setns_by_fd(namespace.descriptor.as_raw_fd())
+            .build();
+        let pair = LinkVeth::new(name, INSIDE)
+            .mtu(mtu)
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(inside)))
+            .build();
+        match host.add_link(pair) {
+            // Left by a dead owner of this slot.
+            Err(error) if is(&error, Errno::EXIST) && attempt < ATTEMPTS => remove(host, name)?,
+            other => return other.map_err(kernel(format!("make the veth pair `{name}`"))),
+        }
+    }
+}
+
+/// Removes the interface `name` if it exists and is a veth.
+fn remove(host: &mut Netlink, name: &str) -> Result<(), NetworkError> {
+    let found = host
+        .interface(name)
+        .map_err(kernel(format!("look for `{name}`")))?;
+    match found {
+        None => Ok(()),
+        Some(found) if found.kind == InterfaceKind::Veth => host
+            .remove_link(found.index)
+            .map_err(kernel(format!("remove `{name}`"))),
+        Some(_) => Err(NetworkError::ForeignInterface(name.to_owned())),
+    }
+}
+
+/// Removes what a dead owner of `slot` left.
+pub(crate) fn reap(slot: u16) -> Result<(), NetworkError> {
+    remove(&mut Netlink::open()?, &interface_name(slot))
+}
+
+/// Slots whose host-side interface exists, in rising order.
+pub(crate) fn live_veths() -> Result<Vec<u16>, NetworkError> {
+    // Not /sys/class/net: that shows the namespace of whoever mounted it.
+    let table = fs::read_to_string("/proc/thread-self/net/dev")
+        .map_err(kernel("list the network interfaces of this host"))?;
+    Ok(slots_in(&table))
+}
+
+fn slots_in(table: &str) -> Vec<u16> {
+    let names = table
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.trim());
+    let mut slots: Vec<u16> = names.filter_map(slot_of_interface).collect();
+    slots.sort_unstable();
+    slots
+}
+
+fn index_of(netlink: &mut Netlink, name: &str) -> Result<u32, NetworkError> {
+    let found = netlink
+        .interface(name)
+        .map_err(kernel(format!("look for `{name}`")))?;
+    let found = found.ok_or_else(|| kernel(format!("find `{name}`"))(Errno::NODEV.into()))?;
+    Ok(found.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slots_in;
+
+    #[test]
+    fn slots_are_read_from_the_kernels_table() {
+        let table = "Inter-|   Receive                                                |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes\n    \
+            lo:  128724     868    0    0    0     0          0         0   128724     868\n  \
+            atl12: 1 2\natl3:0 0\natlas0: 0 0\n  eth0: 1 1\n";
+        assert_eq!(slots_in(table), [3, 12]);
+    }
+}

@@ -1,0 +1,126 @@
+//! What can go wrong between host and guest.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use atoll_protocol::connect::{Code, FrameError, RpcError};
+
+/// Longest text taken over from a guest, in characters.
+const MESSAGE_CHARS_MAX: usize = 1024;
+
+/// Why a call to a guest failed.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// The guest cannot be dialed.
+    #[error("the guest cannot be reached: {0}")]
+    Unreachable(#[source] io::Error),
+    /// The guest did not do its part in time.
+    #[error("the guest did not {what} within {bound:?}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        bound: Duration,
+    },
+    /// The guest does not accept our token.
+    #[error("the guest refused the access token: {0}")]
+    Unauthorized(String),
+    /// The guest understood and said no.
+    #[error("{code}: {message}")]
+    Rpc {
+        /// What kind of no.
+        code: Code,
+        /// In the guest's words.
+        message: String,
+    },
+    /// The guest refused a file.
+    #[error("{message} (status {status})")]
+    File {
+        /// HTTP status: 404 missing, 400 no regular file, 403 not allowed, 507 disk full.
+        status: u16,
+        /// In the guest's words.
+        message: String,
+    },
+    /// The guest broke the protocol.
+    #[error("the guest broke the protocol: {0}")]
+    Protocol(String),
+    /// The guest sent more at once than we take.
+    #[error("the guest sent {what} of more than {limit} bytes")]
+    TooLarge {
+        /// What was too large.
+        what: &'static str,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// The command ran longer than its timeout and was ended with everything it started.
+    #[error("the command reached its timeout")]
+    DeadlineExceeded,
+    /// The connection broke: the sandbox is gone, or its guest is.
+    #[error("the connection to the guest broke: {0}")]
+    Disconnected(String),
+    /// The caller's own source of bytes failed.
+    #[error("cannot read what is to be sent: {0}")]
+    Source(#[source] io::Error),
+}
+
+impl From<FrameError> for GuestError {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::TooLarge { limit, .. } => Self::TooLarge { what: "a frame", limit },
+            FrameError::Flags(_) => Self::Protocol(error.to_string()),
+        }
+    }
+}
+
+impl From<RpcError> for GuestError {
+    fn from(RpcError { code, message }: RpcError) -> Self {
+        match code {
+            Code::DeadlineExceeded => Self::DeadlineExceeded,
+            code => Self::Rpc { code, message: harmless(&message) },
+        }
+    }
+}
+
+impl From<hyper::Error> for GuestError {
+    fn from(error: hyper::Error) -> Self {
+        let text = describe(&error);
+        if error.is_parse_too_large() {
+            Self::TooLarge { what: "a response head", limit: crate::connection::HEAD_BYTES_MAX }
+        } else if error.is_parse() {
+            Self::Protocol(text)
+        } else {
+            Self::Disconnected(text)
+        }
+    }
+}
+
+/// An error with its causes, each once.
+fn describe(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// A guest's text that cannot move a terminal's cursor or fill a log.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS_MAX).map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_words_are_short_and_harmless() {
+        assert_eq!(harmless("a\x1b[2Jb\nc"), "a\u{fffd}[2Jb\u{fffd}c");
+        assert_eq!(harmless(&"x".repeat(5000)).len(), MESSAGE_CHARS_MAX);
+    }
+}

@@ -1,0 +1,139 @@
+//! Start and end of PID 1.
+//!
+//! Before anything else it binds its life to its parent, the monitor, so
+//! that the sandbox cannot outlive it. Then it serves until `SIGTERM`; when
+//! PID 1 ends, the kernel ends everything else in the sandbox.
+
+use std::env;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use atoll_protocol::ENVD_PORT;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use rustix::process::{Signal, WaitOptions};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::settings::Settings;
+use crate::{access, files, process};
+
+/// Listens elsewhere and prints the bound address on stdout. For tests and
+/// for tiers in which the loopback interface is not where the host dials.
+const LISTEN_VARIABLE: &str = "ATOLL_GUEST_LISTEN";
+
+/// Threads that read and write files.
+const BLOCKING_THREADS_MAX: usize = 8;
+
+/// Stack of such a thread.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// Why the guest could not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootError {
+    /// It cannot bind its life to its parent.
+    #[error("cannot prepare the process: {0}")]
+    Process(#[source] io::Error),
+    /// The address to listen on is none.
+    #[error("`{LISTEN_VARIABLE}` is not an address: {0}")]
+    Address(#[source] std::net::AddrParseError),
+    /// It cannot serve.
+    #[error("cannot serve: {0}")]
+    Serve(#[source] io::Error),
+}
+
+/// Runs until `SIGTERM`.
+pub(crate) fn run() -> Result<(), BootError> {
+    prepare_process().map_err(BootError::Process)?;
+    let listen = match env::var(LISTEN_VARIABLE) {
+        Ok(text) => Some(text.parse().map_err(BootError::Address)?),
+        Err(_) => None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_stack_size(STACK_BYTES)
+        .build()
+        .map_err(BootError::Serve)?;
+    runtime.block_on(serve(listen)).map_err(BootError::Serve)?;
+    // Threads may hang in reads of dead file systems: nothing waits for them.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+fn prepare_process() -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // Keeps the memory that holds the token from being read or dumped. Not
+    // essential: everybody who could is root in here already.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    if !is_init() {
+        // Orphans come to PID 1 by themselves; a test guest asks for them.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    }
+    // SAFETY: mallopt takes numbers only and no other thread exists yet. One
+    // arena: memory matters more here than allocating from many threads.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    Ok(())
+}
+
+fn is_init() -> bool {
+    rustix::process::getpid().as_raw_nonzero().get() == 1
+}
+
+async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let children = signal(SignalKind::child())?;
+    tokio::spawn(reap_zombies(children));
+
+    let address = listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], ENVD_PORT)));
+    let listener = TcpListener::bind(address).await?;
+    if listen.is_some() {
+        println!("{}", listener.local_addr()?);
+    }
+    let listener = listener.tap_io(|stream| {
+        // Without it the first event waits for an acknowledgement.
+        let _ = stream.set_nodelay(true);
+    });
+
+    let settings = Arc::new(Settings::default());
+    let commands = process::Commands::new(Arc::clone(&settings));
+    let app = routes(settings, commands);
+    tokio::select! {
+        served = async { axum::serve(listener, app).await } => served,
+        _ = terminate.recv() => {
+            if !is_init() {
+                process::tree::kill_descendants_of_self().await;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn routes(settings: Arc<Settings>, commands: process::Commands) -> Router {
+    Router::new()
+        .route("/files", get(files::download).post(files::upload))
+        .layer(DefaultBodyLimit::disable())
+        .route("/envs", get(access::envs))
+        .fallback_service(process::service::service(commands))
+        .layer(from_fn_with_state(Arc::clone(&settings), access::require_token))
+        .route("/health", get(access::health))
+        .route("/init", post(access::init))
+        .with_state(settings)
+}
+
+/// Reaps whatever ends: reapers of commands and orphans alike. Nobody else
+/// in this process waits for children.
+async fn reap_zombies(mut children: tokio::signal::unix::Signal) {
+    loop {
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+        if children.recv().await.is_none() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! One command from its start to its end: output to whoever follows it,
+//! input, and the one task that watches over it.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use atoll_protocol::envd::process::ProcessConfig;
+use atoll_protocol::OUTPUT_CHUNK_BYTES;
+use atoll_protocol::status::ExitStatus;
+use bytes::Bytes;
+use rustix::process::Signal;
+use rustix::termios::Winsize;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::launch::{Ends, Launched, Reports};
+use super::reaper::Report;
+use super::stream::Stream;
+use super::tree;
+
+/// Largest piece of a terminal's output, in bytes.
+const TERMINAL_CHUNK_BYTES: usize = 16 * 1024;
+
+/// Pieces of output that wait for one follower. When they are all taken the
+/// command waits too.
+const FOLLOWER_QUEUE: usize = 4;
+
+/// After the command's own end, silence that lasts this long is taken for
+/// the end of its output, though a background process may hold the pipe.
+const TRAILING_SILENCE: Duration = Duration::from_millis(200);
+
+/// What one pipe can hold at most. What is read beyond it after the
+/// command's end was written by somebody else.
+const PIPE_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a follower sees.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    /// Standard output.
+    Stdout(Bytes),
+    /// Standard error.
+    Stderr(Bytes),
+    /// Terminal output.
+    Terminal(Bytes),
+    /// The command ended.
+    End(ExitStatus),
+    /// The command took too long and was ended with everything it started.
+    DeadlineExceeded,
+}
+
+/// Who follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// Whoever started it; learns of the deadline.
+    Starter,
+    /// Somebody who came later.
+    Visitor,
+}
+
+/// Where a source's bytes come out.
+type Wrap = fn(Bytes) -> Event;
+
+/// A command.
+#[derive(Debug)]
+pub(crate) struct Command {
+    config: ProcessConfig,
+    tag: Option<String>,
+    pid: i32,
+    reaper: i32,
+    input: Input,
+    audience: Mutex<Audience>,
+    ended: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+enum Input {
+    None,
+    Pipe(AsyncMutex<Option<Stream>>),
+    Terminal { master: Arc<Stream>, order: AsyncMutex<()> },
+}
+
+#[derive(Debug, Default)]
+struct Audience {
+    followers: Vec<(Role, mpsc::Sender<Event>)>,
+    end: Option<ExitStatus>,
+}
+
+/// Why input or a new size did not reach a command.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InputError {
+    /// It was started without an input pipe, or it is closed.
+    #[error("stdin is not enabled or was closed")]
+    NoStdin,
+    /// It has pipes.
+    #[error("the process has no terminal")]
+    NoTerminal,
+    /// It has a terminal, whose input cannot be closed.
+    #[error("cannot close the input of a terminal: send Ctrl-D (0x04) instead")]
+    CannotClose,
+    /// It ended.
+    #[error("the process has ended")]
+    Ended,
+    /// The kernel refused.
+    #[error("error writing to the process: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl Command {
+    /// Takes over a launched command; the receiver sees all of its events.
+    pub(crate) fn adopt(launched: Launched, config: ProcessConfig, tag: Option<String>, deadline: Option<Instant>) -> (Arc<Self>, mpsc::Receiver<Event>) {
+        let Launched { pid, reaper, reports, ends } = launched;
+        let (input, sources): (_, Vec<(Arc<Stream>, usize, Wrap)>) = match ends {
+            Ends::Terminal(master) => {
+                let master = Arc::new(master);
+                let input = Input::Terminal { master: Arc::clone(&master), order: AsyncMutex::default() };
+                (input, vec![(master, TERMINAL_CHUNK_BYTES, Event::Terminal)])
+            }
+            Ends::Pipes { stdin, stdout, stderr } => (
+                stdin.map_or(Input::None, |stdin| Input::Pipe(AsyncMutex::new(Some(stdin)))),
+                vec![
+                    (Arc::new(stdout), OUTPUT_CHUNK_BYTES, Event::Stdout),
+                    (Arc::new(stderr), OUTPUT_CHUNK_BYTES, Event::Stderr),
+                ],
+            ),
+        };
+        let (starter, events) = mpsc::channel(FOLLOWER_QUEUE);
+        let audience = Audience { followers: vec![(Role::Starter, starter)], end: None };
+        let command = Arc::new(Self { config, tag, pid, reaper, input, audience: Mutex::new(audience), ended: watch::Sender::new(false) });
+        tokio::spawn(watch_over(Arc::clone(&command), reports, sources, deadline));
+        (command, events)
+    }
+
+    /// Its pid.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// How it was started.
+    pub(crate) fn config(&self) -> &ProcessConfig {
+        &self.config
+    }
+
+    /// The name its starter gave it.
+    pub(crate) fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// Whether its end has been told.
+    pub(crate) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Waits until its end has been told.
+    pub(crate) async fn ended(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    /// Follows it from now on; when it has ended, the end comes at once.
+    pub(crate) fn follow(&self) -> mpsc::Receiver<Event> {
+        let (follower, events) = mpsc::channel(FOLLOWER_QUEUE);
+        self.with_audience(|audience| match audience.end {
+            // A fresh queue has room for one event.
+            Some(end) => drop(follower.try_send(Event::End(end))),
+            None => audience.followers.push((Role::Visitor, follower)),
+        });
+        events
+    }
+
+    /// Sends a signal to the one process.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), InputError> {
+        if self.has_ended() {
+            return Err(InputError::Ended);
+        }
+        tree::send(self.pid, signal);
+        Ok(())
+    }
+
+    /// Ends it and everything it started.
+    pub(crate) async fn kill_tree(&self) -> Result<(), InputError> {
+        if self.has_ended() {
+            return Err(InputError::Ended);
+        }
+        tree::kill_below_reaper(self.reaper).await;
+        Ok(())
+    }
+
+    /// Writes to its input pipe and waits until all is written.
+    pub(crate) async fn write_stdin(&self, bytes: &[u8]) -> Result<(), InputError> {
+        let Input::Pipe(stdin) = &self.input else { return Err(InputError::NoStdin) };
+        let write = async {
+            let stdin = stdin.lock().await;
+            stdin.as_ref().ok_or(InputError::NoStdin)?.write_all(bytes).await.map_err(InputError::Write)
+        };
+        self.unless_ended(write).await
+    }
+
+    /// Writes to its terminal and waits until all is written.
+    pub(crate) async fn write_terminal(&self, bytes: &[u8]) -> Result<(), InputError> {
+        let Input::Terminal { master, order } = &self.input else { return Err(InputError::NoTerminal) };
+        let write = async {
+            let _in_order = order.lock().await;
+            master.write_all(bytes).await.map_err(InputError::Write)
+        };
+        self.unless_ended(write).await
+    }
+
+    /// Closes its input pipe after what was written before.
+    pub(crate) async fn close_stdin(&self) -> Result<(), InputError> {
+        match &self.input {
+            Input::None => Err(InputError::NoStdin),
+            Input::Terminal { .. } => Err(InputError::CannotClose),
+            Input::Pipe(stdin) => {
+                self.unless_ended(async {
+                    drop(stdin.lock().await.take());
+                    Ok(())
+                })
+                .await
+            }
+        }
+    }
+
+    /// Changes the size of its terminal.
+    pub(crate) fn resize(&self, size: Winsize) -> Result<(), InputError> {
+        let Input::Terminal { master, .. } = &self.input else { return Err(InputError::NoTerminal) };
+        rustix::termios::tcsetwinsize(master.fd(), size).map_err(|error| InputError::Write(error.into()))
+    }
+
+    /// Gives up on `work` when the command ends: a background process may
+    /// hold the other end without ever reading.
+    async fn unless_ended(&self, work: impl Future<Output = Result<(), InputError>>) -> Result<(), InputError> {
+        tokio::select! {
+            biased;
+            () = self.ended() => Err(InputError::Ended),
+            done = work => done,
+        }
+    }
+
+    fn with_audience<T>(&self, work: impl FnOnce(&mut Audience) -> T) -> T {
+        work(&mut self.audience.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Hands an event to every follower and waits for the slow ones.
+    async fn publish(&self, event: Event) {
+        let followers: Vec<_> = self.with_audience(|audience| {
+            audience.followers.retain(|(_, follower)| !follower.is_closed());
+            audience.followers.iter().map(|(_, follower)| follower.clone()).collect()
+        });
+        for follower in followers {
+            // A follower that went away misses nothing it wants.
+            let _ = follower.send(event.clone()).await;
+        }
+    }
+
+    /// Tells everybody the end, once.
+    async fn finish(&self, status: ExitStatus, cause: Cause) {
+        let followers = self.with_audience(|audience| {
+            audience.end = Some(status);
+            std::mem::take(&mut audience.followers)
+        });
+        self.ended.send_replace(true);
+        for (role, follower) in followers {
+            let event = match (cause, role) {
+                (Cause::Deadline, Role::Starter) => Event::DeadlineExceeded,
+                (Cause::Deadline, Role::Visitor) | (Cause::Own, _) => Event::End(status),
+            };
+            let _ = follower.send(event).await;
+        }
+    }
+}
+
+/// Why a command ended.
+#[derive(Debug, Clone, Copy)]
+enum Cause {
+    /// Its own doing, or a signal's.
+    Own,
+    /// It took too long.
+    Deadline,
+}
+
+/// The one task that watches over a command.
+async fn watch_over(command: Arc<Command>, mut reports: Reports, sources: Vec<(Arc<Stream>, usize, Wrap)>, deadline: Option<Instant>) {
+    let (exited, exit_seen) = watch::channel(false);
+    let pumps: Vec<_> = sources
+        .into_iter()
+        .map(|(source, chunk, wrap)| {
+            let (done, finished) = tokio::sync::oneshot::channel::<()>();
+            tokio::spawn(pump(Arc::clone(&command), source, chunk, wrap, exit_seen.clone(), done));
+            finished
+        })
+        .collect();
+    drop(exit_seen);
+
+    let at_deadline = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    let (report, cause) = tokio::select! {
+        biased;
+        report = reports.next() => (report, Cause::Own),
+        () = at_deadline => {
+            tree::kill_below_reaper(command.reaper).await;
+            (reports.next().await, Cause::Deadline)
+        }
+    };
+    let status = match report {
+        Some(Report::Exited { code }) => ExitStatus::Exited(code),
+        Some(Report::Signaled { signal }) => ExitStatus::Signaled(signal),
+        // Somebody inside killed the reaper: what it watched goes too.
+        Some(Report::Started { .. } | Report::Failed { .. }) | None => {
+            tree::kill_from(command.pid).await;
+            ExitStatus::Signaled(libc::SIGKILL)
+        }
+    };
+    exited.send_replace(true);
+    for pump in pumps {
+        // Either way its output is over.
+        let _ = pump.await;
+    }
+    command.finish(status, cause).await;
+}
+
+/// Moves one source's bytes to the followers until it ends or the command
+/// has ended and is silent; from then on bytes are read and dropped, so that
+/// a background process that still writes is not killed by a closed pipe.
+async fn pump(
+    command: Arc<Command>,
+    source: Arc<Stream>,
+    chunk: usize,
+    wrap: Wrap,
+    mut exited: watch::Receiver<bool>,
+    done: tokio::sync::oneshot::Sender<()>,
+) {
+    let mut buffer = vec![0; chunk];
+    let mut trailing = 0;
+    loop {
+        let read = if *exited.borrow() {
+            timeout(TRAILING_SILENCE, source.read(&mut buffer)).await.ok()
+        } else {
+            tokio::select! {
+                biased;
+                read = source.read(&mut buffer) => Some(read),
+                _ = exited.changed() => continue,
+            }
+        };
+        match read {
+            Some(Ok(Some(bytes))) => {
+                if *exited.borrow() {
+                    trailing += bytes.len();
+                }
+                command.publish(wrap(bytes)).await;
+                if trailing > PIPE_BYTES_MAX {
+                    break;
+                }
+            }
+            Some(Ok(None) | Err(_)) => return,
+            None => break,
+        }
+    }
+    drop(done);
+    drop(command);
+    while let Ok(Some(_)) = source.read(&mut buffer).await {}
+}

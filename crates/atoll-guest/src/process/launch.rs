@@ -1,0 +1,249 @@
+//! Starts a command behind its reaper.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest, Lines};
+use tokio::net::UnixStream;
+
+use super::reaper::{Order, Report, Step};
+use super::stream::Stream;
+use crate::COMMAND_REAPER;
+use crate::users::User;
+
+/// `PATH` of commands when the guest has none.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    /// Program.
+    pub(crate) cmd: String,
+    /// Arguments after the program's name.
+    pub(crate) args: Vec<String>,
+    /// The whole environment.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Absolute directory to start in.
+    pub(crate) cwd: String,
+    /// Whose rights it has.
+    pub(crate) user: User,
+    /// Where it reads and writes.
+    pub(crate) streams: Streams,
+}
+
+/// Where a command reads and writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Streams {
+    /// A terminal of this size.
+    Terminal(Winsize),
+    /// Three pipes.
+    Pipes,
+    /// Two pipes, and `/dev/null` to read from.
+    OutputOnly,
+}
+
+/// Our side of a command's streams.
+#[derive(Debug)]
+pub(crate) enum Ends {
+    /// The master side of its terminal.
+    Terminal(Stream),
+    /// Pipes.
+    Pipes {
+        /// Its input, when it has one.
+        stdin: Option<Stream>,
+        /// Its output.
+        stdout: Stream,
+        /// Its error output.
+        stderr: Stream,
+    },
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    /// Its own pid.
+    pub(crate) pid: i32,
+    /// The pid of its reaper.
+    pub(crate) reaper: i32,
+    /// Tells how it ends.
+    pub(crate) reports: Reports,
+    /// Its streams.
+    pub(crate) ends: Ends,
+}
+
+/// Why a command does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    /// The request cannot be met.
+    #[error("error starting process '{cmd}': {source}")]
+    Refused {
+        /// The program.
+        cmd: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The directory cannot be entered.
+    #[error("cwd '{cwd}' cannot be entered: {source}")]
+    Directory {
+        /// The directory.
+        cwd: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The guest itself lacks something, such as descriptors or processes.
+    #[error("cannot start processes: {0}")]
+    Guest(#[from] io::Error),
+}
+
+/// The environment of a command: the guest's `PATH`, the user, the
+/// sandbox's variables, then those of the request.
+pub(crate) fn environment(user: &User, sandbox: BTreeMap<String, String>, request: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    let path = std::env::var("PATH").ok().filter(|path| !path.is_empty()).unwrap_or_else(|| DEFAULT_PATH.to_owned());
+    let mut env = BTreeMap::from([
+        ("PATH".to_owned(), path),
+        ("HOME".to_owned(), user.home.clone()),
+        ("USER".to_owned(), user.name.clone()),
+        ("LOGNAME".to_owned(), user.name.clone()),
+    ]);
+    env.extend(sandbox);
+    env.extend(request);
+    env
+}
+
+/// Starts a command and waits until it runs. Must be called on the main
+/// thread: the reaper's life is bound to the thread that forks it.
+pub(crate) async fn launch(launch: Launch) -> Result<Launched, LaunchError> {
+    let (ours, theirs) = StdUnixStream::pair()?;
+    let (ends, stdio) = open_streams(launch.streams, &launch.user)?;
+    let reaper = spawn_reaper(&theirs, stdio)?;
+    drop(theirs);
+
+    ours.set_nonblocking(true)?;
+    let mut control = UnixStream::from_std(ours)?;
+    let order = Order {
+        cmd: launch.cmd,
+        args: launch.args,
+        env: launch.env.into_iter().collect(),
+        cwd: launch.cwd,
+        uid: launch.user.uid,
+        gid: launch.user.gid,
+        groups: launch.user.groups,
+        terminal: matches!(launch.streams, Streams::Terminal(_)),
+    };
+    let bytes = serde_json::to_vec(&order).map_err(io::Error::from)?;
+    control.write_all(&bytes).await?;
+    control.shutdown().await?;
+
+    let mut reports = Reports(BufReader::new(control).lines());
+    match reports.next().await {
+        Some(Report::Started { pid }) => Ok(Launched { pid, reaper, reports, ends }),
+        Some(Report::Failed { step, errno }) => {
+            let source = io::Error::from_raw_os_error(errno);
+            Err(match step {
+                Step::Directory => LaunchError::Directory { cwd: order.cwd, source },
+                Step::Terminal | Step::User | Step::Execute => LaunchError::Refused { cmd: order.cmd, source },
+            })
+        }
+        Some(Report::Exited { .. } | Report::Signaled { .. }) | None => {
+            Err(io::Error::other("the reaper of the command ended without a word").into())
+        }
+    }
+}
+
+/// What the reaper says.
+#[derive(Debug)]
+pub(crate) struct Reports(Lines<BufReader<UnixStream>>);
+
+impl Reports {
+    /// Its next report; `None` when it is gone.
+    pub(crate) async fn next(&mut self) -> Option<Report> {
+        let line = self.0.next_line().await.ok().flatten()?;
+        serde_json::from_str(&line).ok()
+    }
+}
+
+fn spawn_reaper(control: &StdUnixStream, [stdin, stdout, stderr]: [Stdio; 3]) -> io::Result<i32> {
+    let fd = control.as_raw_fd();
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("atoll-guest").arg(COMMAND_REAPER).arg(fd.to_string()).env_clear().current_dir("/");
+    command.stdin(stdin).stdout(stdout).stderr(stderr);
+    // SAFETY: `fcntl` is async-signal-safe and `fd` stays open in the parent
+    // until `spawn` has returned.
+    unsafe {
+        command.pre_exec(move || if libc::fcntl(fd, libc::F_SETFD, 0) == 0 { Ok(()) } else { Err(io::Error::last_os_error()) });
+    }
+    let child = command.spawn()?;
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+fn open_streams(streams: Streams, user: &User) -> io::Result<(Ends, [Stdio; 3])> {
+    match streams {
+        Streams::Terminal(size) => {
+            let (master, slave) = open_terminal(size, user)?;
+            let stdio = [Stdio::from(slave.try_clone()?), Stdio::from(slave.try_clone()?), Stdio::from(slave)];
+            Ok((Ends::Terminal(Stream::new(master, Interest::READABLE | Interest::WRITABLE)?), stdio))
+        }
+        Streams::Pipes | Streams::OutputOnly => {
+            let (stdout, their_stdout) = pipe()?;
+            let (stderr, their_stderr) = pipe()?;
+            let (stdin, their_stdin) = if matches!(streams, Streams::Pipes) {
+                let (read, write) = pipe()?;
+                (Some(Stream::new(write, Interest::WRITABLE)?), Stdio::from(read))
+            } else {
+                (None, Stdio::null())
+            };
+            let ends = Ends::Pipes {
+                stdin,
+                stdout: Stream::new(stdout, Interest::READABLE)?,
+                stderr: Stream::new(stderr, Interest::READABLE)?,
+            };
+            Ok((ends, [their_stdin, Stdio::from(their_stdout), Stdio::from(their_stderr)]))
+        }
+    }
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
+}
+
+fn open_terminal(size: Winsize, user: &User) -> io::Result<(OwnedFd, OwnedFd)> {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::unlockpt(&master)?;
+    let name = rustix::pty::ptsname(&master, Vec::new())?;
+    let slave = rustix::fs::open(
+        name.as_c_str(),
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?;
+    rustix::termios::tcsetwinsize(&master, size)?;
+    // So that the user's programs may open it by name. Fails where the guest
+    // is not root, and then the terminal is the user's already.
+    let _ = std::os::unix::fs::fchown(File::from(slave.try_clone()?), Some(user.uid), None);
+    Ok((master, slave))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_the_request_win() {
+        let user = User { name: "u".to_owned(), uid: 1, gid: 1, groups: vec![1], home: "/home/u".to_owned() };
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut env = environment(
+            &user,
+            BTreeMap::from([pair("A", "sandbox"), pair("B", "sandbox"), pair("HOME", "/elsewhere")]),
+            [pair("B", "request")],
+        );
+        assert!(env.remove("PATH").is_some());
+        let expected = [("A", "sandbox"), ("B", "request"), ("HOME", "/elsewhere"), ("LOGNAME", "u"), ("USER", "u")];
+        assert_eq!(env, expected.map(|(name, value)| pair(name, value)).into());
+    }
+}

@@ -1,0 +1,141 @@
+//! `/etc/passwd` and `/etc/group`, read by ourselves: see the invariant in
+//! the crate's documentation.
+
+use std::fs::File;
+use std::io::Read;
+
+/// More of `/etc/passwd` or `/etc/group` is not read.
+const DATABASE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Somebody whose rights a command or a file access has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    /// Login name.
+    pub(crate) name: String,
+    /// User id.
+    pub(crate) uid: u32,
+    /// Primary group.
+    pub(crate) gid: u32,
+    /// Supplementary groups, the primary one among them.
+    pub(crate) groups: Vec<u32>,
+    /// Home directory.
+    pub(crate) home: String,
+}
+
+/// Nobody of that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid username: '{0}'")]
+pub(crate) struct UserError(pub(crate) String);
+
+/// The two databases as text.
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    passwd: String,
+    group: String,
+}
+
+impl Users {
+    /// Reads them anew: commands may change them at any time.
+    pub(crate) fn load() -> Self {
+        Self { passwd: read_bounded("/etc/passwd"), group: read_bounded("/etc/group") }
+    }
+
+    /// The user called `name`. `root` exists even where no file says so.
+    pub(crate) fn find(&self, name: &str) -> Result<User, UserError> {
+        let found = self.passwd.lines().find_map(|line| parse_passwd(line).filter(|entry| entry.name == name));
+        match found {
+            Some(mut user) => {
+                user.groups = self.groups_of(name, user.gid);
+                Ok(user)
+            }
+            None if name == "root" => {
+                Ok(User { name: name.to_owned(), uid: 0, gid: 0, groups: self.groups_of(name, 0), home: "/root".to_owned() })
+            }
+            None => Err(UserError(name.to_owned())),
+        }
+    }
+
+    fn groups_of(&self, name: &str, primary: u32) -> Vec<u32> {
+        let mut groups = vec![primary];
+        for line in self.group.lines() {
+            let mut fields = line.split(':');
+            let (Some(_), Some(_), Some(gid), Some(members)) = (fields.next(), fields.next(), fields.next(), fields.next()) else {
+                continue;
+            };
+            let Ok(gid) = gid.parse() else { continue };
+            if members.split(',').any(|member| member.trim() == name) && !groups.contains(&gid) {
+                groups.push(gid);
+            }
+        }
+        groups
+    }
+}
+
+/// One line of `/etc/passwd`; `None` when it is a comment or broken.
+fn parse_passwd(line: &str) -> Option<User> {
+    let fields: Vec<&str> = line.split(':').collect();
+    let &[name, _password, uid, gid, _gecos, home, ..] = fields.as_slice() else { return None };
+    if name.is_empty() || name.starts_with(['#', '+', '-']) {
+        return None;
+    }
+    Some(User {
+        name: name.to_owned(),
+        uid: uid.parse().ok()?,
+        gid: gid.parse().ok()?,
+        groups: Vec::new(),
+        home: if home.starts_with('/') { home.to_owned() } else { "/".to_owned() },
+    })
+}
+
+fn read_bounded(path: &str) -> String {
+    let mut bytes = Vec::new();
+    // An unreadable database is one without entries: the user is then unknown.
+    let _ = File::open(path).and_then(|file| file.take(DATABASE_BYTES_MAX).read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users() -> Users {
+        Users {
+            passwd: "root:x:0:0:root:/root:/bin/bash\n\
+                     # comment:x:5:5::/:\n\
+                     broken:x:notanumber:0::/x:/bin/sh\n\
+                     short:x:7\n\
+                     user:x:1000:1000:A, B:/home/user:/bin/bash\n\
+                     +nis:x:6:6::/:\n\
+                     homeless:x:1001:1001:::/bin/sh\n"
+                .to_owned(),
+            group: "root:x:0:\nsudo:x:27:other,user\nuser:x:1000:user\nbroken\ndocker:x:x:user\naudio:x:29:user2\n".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_user_has_its_groups_each_once() {
+        assert_eq!(
+            users().find("user"),
+            Ok(User { name: "user".to_owned(), uid: 1000, gid: 1000, groups: vec![1000, 27], home: "/home/user".to_owned() })
+        );
+    }
+
+    #[test]
+    fn broken_lines_are_nobody() {
+        for name in ["broken", "short", "# comment", "+nis", "", "use"] {
+            assert_eq!(users().find(name), Err(UserError(name.to_owned())));
+        }
+        assert_eq!(UserError("x".to_owned()).to_string(), "invalid username: 'x'");
+    }
+
+    #[test]
+    fn root_exists_without_any_file() {
+        let user = Users::default().find("root").unwrap();
+        assert_eq!((user.uid, user.gid, user.home.as_str()), (0, 0, "/root"));
+    }
+
+    #[test]
+    fn a_user_without_home_lives_at_the_root() {
+        assert_eq!(users().find("homeless").unwrap().home, "/");
+    }
+}

@@ -1,0 +1,253 @@
+//! Framing and error codes of the Connect protocol, as far as streams need
+//! them: `flags: u8 | length: u32 big-endian | payload`.
+
+use std::fmt;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+/// Flag of the frame that ends a stream; its payload is [`EndOfStream`].
+pub const FLAG_END_OF_STREAM: u8 = 0b10;
+
+/// Bytes before a frame's payload.
+pub const FRAME_HEADER_BYTES: usize = 5;
+
+/// One frame of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// 0 for a message, [`FLAG_END_OF_STREAM`] for the last frame.
+    pub flags: u8,
+    /// What it carries.
+    pub payload: Bytes,
+}
+
+/// What a peer did wrong with its frames.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It announced more than the reader takes.
+    #[error("a frame of {length} bytes is longer than the {limit} bytes allowed")]
+    TooLarge {
+        /// Bytes announced.
+        length: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// It set a flag that was not negotiated, such as compression.
+    #[error("a frame has flags {0:#04x} that were not agreed on")]
+    Flags(u8),
+}
+
+/// Puts `payload` into a frame.
+///
+/// # Errors
+/// When it does not fit into one.
+pub fn encode_frame(flags: u8, payload: &[u8]) -> Result<Bytes, FrameError> {
+    let length = u32::try_from(payload.len()).map_err(|_| FrameError::TooLarge { length: payload.len(), limit: u32::MAX as usize })?;
+    let mut out = BytesMut::with_capacity(FRAME_HEADER_BYTES + payload.len());
+    out.put_u8(flags);
+    out.put_u32(length);
+    out.put_slice(payload);
+    Ok(out.freeze())
+}
+
+/// Takes frames out of a byte stream and never holds more than one frame of
+/// `limit` bytes plus what was pushed last.
+#[derive(Debug)]
+pub struct FrameDecoder {
+    buffer: BytesMut,
+    limit: usize,
+}
+
+impl FrameDecoder {
+    /// A decoder that refuses payloads longer than `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { buffer: BytesMut::new(), limit }
+    }
+
+    /// Adds bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, `None` while it is not all there.
+    ///
+    /// # Errors
+    /// As soon as a frame's header is wrong, before its payload is awaited.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        let Some((&[flags, a, b, c, d], _)) = self.buffer.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        if flags & !FLAG_END_OF_STREAM != 0 {
+            return Err(FrameError::Flags(flags));
+        }
+        let length = u32::from_be_bytes([a, b, c, d]) as usize;
+        if length > self.limit {
+            return Err(FrameError::TooLarge { length, limit: self.limit });
+        }
+        if self.buffer.len() < FRAME_HEADER_BYTES + length {
+            return Ok(None);
+        }
+        self.buffer.advance(FRAME_HEADER_BYTES);
+        Ok(Some(Frame { flags, payload: self.buffer.split_to(length).freeze() }))
+    }
+
+    /// Whether bytes of an unfinished frame are left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+}
+
+/// Payload of the last frame of a stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndOfStream {
+    /// Why it ended, unless all went well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RpcError>,
+}
+
+/// An error as it travels: body of a failed unary call, or inside [`EndOfStream`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RpcError {
+    /// What kind.
+    pub code: Code,
+    /// What happened.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Kinds of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the Connect specification defines them by name")]
+pub enum Code {
+    Canceled,
+    Unknown,
+    InvalidArgument,
+    DeadlineExceeded,
+    NotFound,
+    AlreadyExists,
+    PermissionDenied,
+    ResourceExhausted,
+    FailedPrecondition,
+    Aborted,
+    OutOfRange,
+    Unimplemented,
+    Internal,
+    Unavailable,
+    DataLoss,
+    Unauthenticated,
+}
+
+impl Code {
+    /// Its name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Canceled => "canceled",
+            Self::Unknown => "unknown",
+            Self::InvalidArgument => "invalid_argument",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::NotFound => "not_found",
+            Self::AlreadyExists => "already_exists",
+            Self::PermissionDenied => "permission_denied",
+            Self::ResourceExhausted => "resource_exhausted",
+            Self::FailedPrecondition => "failed_precondition",
+            Self::Aborted => "aborted",
+            Self::OutOfRange => "out_of_range",
+            Self::Unimplemented => "unimplemented",
+            Self::Internal => "internal",
+            Self::Unavailable => "unavailable",
+            Self::DataLoss => "data_loss",
+            Self::Unauthenticated => "unauthenticated",
+        }
+    }
+
+    /// HTTP status of a failed unary call.
+    #[must_use]
+    pub fn http_status(self) -> u16 {
+        match self {
+            Self::Canceled => 499,
+            Self::InvalidArgument | Self::FailedPrecondition | Self::OutOfRange => 400,
+            Self::DeadlineExceeded => 504,
+            Self::NotFound => 404,
+            Self::AlreadyExists | Self::Aborted => 409,
+            Self::PermissionDenied => 403,
+            Self::ResourceExhausted => 429,
+            Self::Unimplemented => 501,
+            Self::Unknown | Self::Internal | Self::DataLoss => 500,
+            Self::Unavailable => 503,
+            Self::Unauthenticated => 401,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_any_cut() {
+        let mut wire = encode_frame(0, b"hello").unwrap().to_vec();
+        wire.extend_from_slice(&encode_frame(0, b"").unwrap());
+        wire.extend_from_slice(&encode_frame(FLAG_END_OF_STREAM, b"{}").unwrap());
+        let expected = vec![
+            Frame { flags: 0, payload: Bytes::from_static(b"hello") },
+            Frame { flags: 0, payload: Bytes::new() },
+            Frame { flags: FLAG_END_OF_STREAM, payload: Bytes::from_static(b"{}") },
+        ];
+        for piece in 1..=wire.len() {
+            let mut decoder = FrameDecoder::new(16);
+            let mut frames = Vec::new();
+            for part in wire.chunks(piece) {
+                decoder.push(part);
+                while let Some(frame) = decoder.next_frame().unwrap() {
+                    frames.push(frame);
+                }
+            }
+            assert_eq!(frames, expected, "cut into pieces of {piece}");
+            assert!(decoder.is_empty());
+        }
+    }
+
+    #[test]
+    fn half_a_frame_is_no_frame_and_is_noticed() {
+        let mut decoder = FrameDecoder::new(16);
+        decoder.push(&[0, 0, 0, 0, 4, b'a']);
+        assert_eq!(decoder.next_frame(), Ok(None));
+        assert!(!decoder.is_empty());
+    }
+
+    #[test]
+    fn a_huge_frame_is_refused_by_its_header_alone() {
+        let mut decoder = FrameDecoder::new(1024);
+        decoder.push(&[0, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(decoder.next_frame(), Err(FrameError::TooLarge { length: u32::MAX as usize, limit: 1024 }));
+    }
+
+    #[test]
+    fn compression_that_nobody_asked_for_is_refused() {
+        let mut decoder = FrameDecoder::new(1024);
+        decoder.push(&[1, 0, 0, 0, 0]);
+        assert_eq!(decoder.next_frame(), Err(FrameError::Flags(1)));
+    }
+
+    #[test]
+    fn errors_travel_by_name() {
+        let end: EndOfStream =
+            serde_json::from_str(r#"{"error":{"code":"deadline_exceeded","message":"context deadline exceeded"}}"#).unwrap();
+        assert_eq!(
+            end.error,
+            Some(RpcError { code: Code::DeadlineExceeded, message: "context deadline exceeded".to_owned() })
+        );
+        assert_eq!(serde_json::to_string(&EndOfStream::default()).unwrap(), "{}");
+        assert_eq!(serde_json::to_string(&Code::NotFound).unwrap(), format!("\"{}\"", Code::NotFound));
+    }
+}

@@ -1,0 +1,79 @@
+//! What the host tells a guest before it lets anybody in: body of `POST /init`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Body of `POST /init`. Absent fields leave what was set before, but
+/// variables are replaced as a whole when they are given.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InitRequest {
+    /// Variables of every command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env_vars: Option<BTreeMap<String, String>>,
+    /// Secret that every later request must present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_token: Option<String>,
+    /// User of commands and files when a request names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_user: Option<String>,
+    /// Directory of commands when a request names none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_workdir: Option<String>,
+    /// When the host sent it (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<String>,
+    /// Name of the current span of the sandbox's life.
+    #[serde(rename = "lifecycleID", skip_serializing_if = "Option::is_none")]
+    pub lifecycle_id: Option<String>,
+}
+
+impl fmt::Debug for InitRequest {
+    /// Without the secret and without the values of variables.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("InitRequest")
+            .field("env_vars", &self.env_vars.as_ref().map(|vars| vars.keys().collect::<Vec<_>>()))
+            .field("access_token", &self.access_token.as_ref().map(|_| "<secret>"))
+            .field("default_user", &self.default_user)
+            .field("default_workdir", &self.default_workdir)
+            .field("timestamp", &self.timestamp)
+            .field("lifecycle_id", &self.lifecycle_id)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speaks_camel_case_and_ignores_what_it_does_not_know() {
+        let init: InitRequest = serde_json::from_str(
+            r#"{"envVars":{"A":"1"},"accessToken":"t","defaultUser":"user","hyperloopIP":"1.2.3.4"}"#,
+        )
+        .unwrap();
+        let expected = InitRequest {
+            env_vars: Some(BTreeMap::from([("A".to_owned(), "1".to_owned())])),
+            access_token: Some("t".to_owned()),
+            default_user: Some("user".to_owned()),
+            ..InitRequest::default()
+        };
+        assert_eq!(init, expected);
+        assert_eq!(
+            serde_json::to_string(&init).unwrap(),
+            r#"{"envVars":{"A":"1"},"accessToken":"t","defaultUser":"user"}"#
+        );
+    }
+
+    #[test]
+    fn debug_output_keeps_the_secrets() {
+        let init = InitRequest {
+            env_vars: Some(BTreeMap::from([("KEY".to_owned(), "hidden-value".to_owned())])),
+            access_token: Some("hidden-token".to_owned()),
+            ..InitRequest::default()
+        };
+        assert!(!format!("{init:?}").contains("hidden"));
+    }
+}

@@ -1,0 +1,38 @@
+//! One file per command; here only the way to it.
+
+mod doctor;
+mod gc;
+mod inputs;
+mod run;
+mod shell;
+mod template;
+
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+
+use crate::arguments::{Arguments, Command};
+use crate::home::Home;
+
+/// Runs the command that was typed.
+pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    match arguments.command {
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "atoll", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Doctor(options) => doctor::doctor(arguments.home, &options),
+        Command::Run(options) => asynchronous(run::run(&Home::open(arguments.home)?, &options)),
+        Command::Shell(options) => asynchronous(shell::shell(&Home::open(arguments.home)?, &options)),
+        Command::Template(command) => asynchronous(template::template(&Home::open(arguments.home)?, &command)),
+        Command::Gc(options) => gc::gc(&Home::open(arguments.home)?, &options),
+    }
+}
+
+fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // A thread that still waits for standard input must not keep the command from ending.
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,362 @@
+//! `atoll run`: one program, one fresh sandbox, its output and its exit code.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use atoll_control::outcome::{EVIDENCE_BYTES, explain};
+use atoll_control::templates::Template;
+use atoll_control::LiveSandbox;
+use atoll_engine::{Outcome, Stats};
+use atoll_guest_client::{Command, ExitStatus, GuestError, ProcessEvent, ProcessInput};
+use serde::Serialize;
+
+use super::inputs;
+use crate::arguments::{Language, RunArguments};
+use crate::failure::{self, Hinted};
+use crate::home::Home;
+
+/// Program text beyond this is data in disguise.
+const PROGRAM_LIMIT: u64 = 16 * 1024 * 1024;
+/// What a sandbox may live beyond the timeout of its program: copying in, cleaning up.
+const LIFETIME_MARGIN: Duration = Duration::from_secs(120);
+/// How much output `--json` keeps of each stream.
+const JSON_OUTPUT_LIMIT: usize = 8 * 1024 * 1024;
+
+/// What to run, checked before anything is made.
+struct Program {
+    text: Vec<u8>,
+    name: String,
+    language: Language,
+}
+
+/// The one object that `--json` prints.
+#[derive(Serialize)]
+struct RunReport<'a> {
+    sandbox_id: &'a str,
+    template: &'a str,
+    isolation: &'a str,
+    outcome: &'a Outcome,
+    exit_code: u8,
+    stdout: String,
+    stderr: String,
+    /// Bytes of output beyond what this object holds.
+    truncated_bytes: u64,
+    duration_ms: u64,
+    usage: &'a Stats,
+}
+
+pub(crate) async fn run(home: &Home, arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    let program = Program::read(arguments)?;
+    let lifetime = arguments.timeout + LIFETIME_MARGIN;
+    let mut interrupted = Interruption::listen()?;
+    let (live, template) = tokio::select! {
+        opened = inputs::open(home, &arguments.sandbox, lifetime) => opened?,
+        // The monitor notices that its client is gone and removes what it made.
+        code = interrupted.next() => return Ok(code),
+    };
+    let finished = tokio::select! {
+        finished = execute(&live, &template, arguments, &program) => finished,
+        code = interrupted.next() => {
+            live.destroy().await.ok();
+            return Ok(code);
+        }
+    };
+    let destroyed = live.destroy().await;
+    let finished = finished?;
+    destroyed.context("the sandbox could not be removed completely")?;
+    finished.show(&live, arguments, &template)
+}
+
+/// Ctrl-C and SIGTERM, and the exit status each of them means.
+struct Interruption {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Interruption {
+    fn listen() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> ExitCode {
+        tokio::select! {
+            _ = self.interrupt.recv() => ExitCode::from(130),
+            _ = self.terminate.recv() => ExitCode::from(143),
+        }
+    }
+}
+
+impl Program {
+    fn read(arguments: &RunArguments) -> anyhow::Result<Self> {
+        let from_input = arguments.program.as_deref() == Some(Path::new("-"));
+        let (text, path) = match (&arguments.code, arguments.program.as_deref()) {
+            (Some(code), _) => (code.clone().into_bytes(), None),
+            (None, Some(_)) if from_input => (read_bounded(std::io::stdin().lock(), "standard input")?, None),
+            (None, Some(path)) => {
+                let name = format!("`{}`", path.display());
+                let file = std::fs::File::open(path).with_context(|| format!("cannot read the program {name}"))?;
+                if !file.metadata()?.is_file() {
+                    return Err(Hinted::error(format!("{name} is not a file"), "name a program, or pass code with -c"));
+                }
+                (read_bounded(file, &name)?, Some(path))
+            }
+            (None, None) => return Err(Hinted::error("nothing to run", "name a program, or pass code with -c")),
+        };
+        if let Err(error) = std::str::from_utf8(&text) {
+            return Err(Hinted::error(
+                format!("the program is not valid UTF-8 (byte {})", error.valid_up_to()),
+                "save it as UTF-8; pass binary data with --file",
+            ));
+        }
+        let language = arguments.lang.or_else(|| by_extension(path?)).ok_or_else(|| {
+            Hinted::error("cannot tell the language of the program", "add --lang python, javascript or bash")
+        })?;
+        let name = path
+            .and_then(|path| path.file_name()?.to_str())
+            .map_or_else(|| format!("program.{}", extension(language)), str::to_owned);
+        Ok(Self { text, name, language })
+    }
+
+    fn command(&self, arguments: &[String], timeout: Duration) -> Command {
+        let (program, flag) = match self.language {
+            Language::Python => ("python3", Some("-u")),
+            Language::Javascript => ("node", None),
+            Language::Bash => ("bash", None),
+        };
+        let mut words: Vec<String> = flag.into_iter().map(str::to_owned).collect();
+        words.push(self.name.clone());
+        words.extend_from_slice(arguments);
+        Command { cmd: program.to_owned(), args: words, stdin: true, timeout: Some(timeout), ..Command::default() }
+    }
+}
+
+fn read_bounded(source: impl std::io::Read, name: &str) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    source.take(PROGRAM_LIMIT + 1).read_to_end(&mut text).with_context(|| format!("cannot read {name}"))?;
+    if text.len() as u64 > PROGRAM_LIMIT {
+        return Err(Hinted::error(
+            format!("the program in {name} is larger than {} MiB", PROGRAM_LIMIT >> 20),
+            "pass data with --file SOURCE:TARGET and read it from the program",
+        ));
+    }
+    Ok(text)
+}
+
+fn by_extension(path: &Path) -> Option<Language> {
+    match path.extension()?.to_str()? {
+        "py" => Some(Language::Python),
+        "js" | "mjs" | "cjs" => Some(Language::Javascript),
+        "sh" | "bash" => Some(Language::Bash),
+        _ => None,
+    }
+}
+
+fn extension(language: Language) -> &'static str {
+    match language {
+        Language::Python => "py",
+        Language::Javascript => "js",
+        Language::Bash => "sh",
+    }
+}
+
+/// What came of a program.
+struct Finished {
+    outcome: Outcome,
+    stats: Stats,
+    duration: Duration,
+    output: Collected,
+}
+
+async fn execute(live: &LiveSandbox, template: &Template, arguments: &RunArguments, program: &Program) -> anyhow::Result<Finished> {
+    let path = format!("{}/{}", template.workdir.trim_end_matches('/'), program.name);
+    live.guest()
+        .write_file(&path, None, std::io::Cursor::new(program.text.clone()))
+        .await
+        .context("cannot copy the program into the sandbox")?;
+    let started = Instant::now();
+    let mut process = live
+        .guest()
+        .start(&program.command(&arguments.arguments, arguments.timeout))
+        .await
+        .with_context(|| format!("cannot start the program on template `{}`", template.name))?;
+    // A program that came by standard input has taken it all.
+    let input_is_free = arguments.program.as_deref() != Some(Path::new("-"));
+    let input = process.input();
+    let feeding = tokio::spawn(async move {
+        if input_is_free { feed(&input).await } else { input.close().await.ok(); }
+    });
+
+    let mut output = Collected::new(arguments);
+    let ended = loop {
+        match process.next().await {
+            Ok(Some(ProcessEvent::Stdout(bytes) | ProcessEvent::Pty(bytes))) => output.take(Stream::Stdout, &bytes)?,
+            Ok(Some(ProcessEvent::Stderr(bytes))) => output.take(Stream::Stderr, &bytes)?,
+            Ok(Some(ProcessEvent::End(exit))) => break Ended::Exit(exit),
+            Err(GuestError::DeadlineExceeded) => break Ended::Timeout,
+            Ok(None) => break Ended::Lost("its output ended without an exit status".to_owned()),
+            Err(error) => break Ended::Lost(error.to_string()),
+        }
+        if output.total > arguments.max_output {
+            break Ended::TooMuchOutput;
+        }
+    };
+    feeding.abort();
+    let duration = started.elapsed();
+    let stats = live.stats().await.unwrap_or_default();
+    let limits = arguments.sandbox.limits();
+    let outcome = match ended {
+        Ended::Exit(exit) => explain(&exit, &stats, &limits, &output.evidence),
+        Ended::Timeout => Outcome::Timeout { limit_ms: u64::try_from(arguments.timeout.as_millis()).unwrap_or(u64::MAX) },
+        Ended::TooMuchOutput => Outcome::OutputLimit { limit_bytes: arguments.max_output },
+        // The guest is gone or lies: what the host saw counts.
+        Ended::Lost(detail) => match live.wait(Duration::from_secs(2)).await {
+            Ok(Some(outcome)) => outcome,
+            _ if stats.oom_kills > 0 => Outcome::MemoryLimit { limit_mib: limits.memory_mib },
+            _ => Outcome::Crashed { detail },
+        },
+    };
+    Ok(Finished { outcome, stats, duration, output })
+}
+
+/// How the stream of events of a program ended.
+enum Ended {
+    Exit(ExitStatus),
+    Timeout,
+    TooMuchOutput,
+    Lost(String),
+}
+
+/// Hands standard input on until it ends.
+async fn feed(input: &ProcessInput) {
+    use tokio::io::AsyncReadExt as _;
+    let mut stdin = tokio::io::stdin();
+    let mut buffer = vec![0_u8; 32 * 1024];
+    loop {
+        match stdin.read(&mut buffer).await {
+            Ok(0) | Err(_) => {
+                input.close().await.ok(); // the program may have ended first
+                return;
+            }
+            Ok(length) => {
+                if input.send(&buffer[..length]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Output on its way: shown at once, or kept for `--json`.
+struct Collected {
+    live: bool,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    /// The end of standard error.
+    evidence: Vec<u8>,
+    total: u64,
+    truncated: u64,
+}
+
+impl Collected {
+    fn new(arguments: &RunArguments) -> Self {
+        Self { live: !arguments.json, stdout: Vec::new(), stderr: Vec::new(), evidence: Vec::new(), total: 0, truncated: 0 }
+    }
+
+    fn take(&mut self, stream: Stream, bytes: &[u8]) -> anyhow::Result<()> {
+        self.total += bytes.len() as u64;
+        if matches!(stream, Stream::Stderr) {
+            self.evidence.extend_from_slice(bytes);
+            let surplus = self.evidence.len().saturating_sub(EVIDENCE_BYTES);
+            self.evidence.drain(..surplus);
+        }
+        if self.live {
+            return match stream {
+                Stream::Stdout => write_through(std::io::stdout().lock(), bytes),
+                Stream::Stderr => write_through(std::io::stderr().lock(), bytes),
+            };
+        }
+        let kept = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let room = JSON_OUTPUT_LIMIT.saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(&bytes[..room]);
+        self.truncated += (bytes.len() - room) as u64;
+        Ok(())
+    }
+}
+
+fn write_through(mut out: impl std::io::Write, bytes: &[u8]) -> anyhow::Result<()> {
+    out.write_all(bytes).and_then(|()| out.flush()).context("nobody takes the output any more")
+}
+
+impl Finished {
+    fn exit_code(&self) -> u8 {
+        let low_byte = |code: i32| u8::try_from(code & 0xff).unwrap_or(1);
+        match &self.outcome {
+            Outcome::Exited { code } => low_byte(*code),
+            Outcome::Signaled { signal } => low_byte(128 + signal),
+            Outcome::Timeout { .. } => 124,
+            Outcome::MemoryLimit { .. } => 137,
+            Outcome::PidsLimit { .. }
+            | Outcome::DiskFull { .. }
+            | Outcome::InodesFull { .. }
+            | Outcome::OpenFilesLimit { .. }
+            | Outcome::OutputLimit { .. } => 1,
+            Outcome::LifetimeEnded { .. } | Outcome::Killed | Outcome::ClientGone | Outcome::Crashed { .. } => failure::OWN_FAILURE,
+        }
+    }
+
+    fn show(self, live: &LiveSandbox, arguments: &RunArguments, template: &Template) -> anyhow::Result<ExitCode> {
+        let exit_code = self.exit_code();
+        if arguments.json {
+            let report = RunReport {
+                sandbox_id: live.sandbox().id().as_str(),
+                template: &template.name,
+                isolation: "container",
+                outcome: &self.outcome,
+                exit_code,
+                stdout: String::from_utf8_lossy(&self.output.stdout).into_owned(),
+                stderr: String::from_utf8_lossy(&self.output.stderr).into_owned(),
+                truncated_bytes: self.output.truncated,
+                duration_ms: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
+                usage: &self.stats,
+            };
+            let mut out = std::io::stdout().lock();
+            serde_json::to_writer(&mut out, &report)?;
+            writeln!(out)?;
+        } else if !matches!(self.outcome, Outcome::Exited { .. }) {
+            if std::io::stderr().is_terminal() && !self.output.evidence.ends_with(b"\n") {
+                eprintln!();
+            }
+            eprintln!("atoll: {}", self.outcome);
+            if let Some(hint) = hint(&self.outcome) {
+                eprintln!("hint: {hint}");
+            }
+        }
+        Ok(ExitCode::from(exit_code))
+    }
+}
+
+/// What a user can do about an outcome.
+fn hint(outcome: &Outcome) -> Option<String> {
+    Some(match outcome {
+        Outcome::MemoryLimit { limit_mib } => format!("allow more, for example --memory {}M", limit_mib * 2),
+        Outcome::PidsLimit { limit } => format!("allow more, for example --pids {}", limit * 2),
+        Outcome::DiskFull { limit_mib } => format!("allow more, for example --disk {}M", limit_mib * 2),
+        Outcome::InodesFull { limit } => format!("allow more, for example --inodes {}", limit * 2),
+        Outcome::OpenFilesLimit { limit } => format!("allow more, for example --open-files {}", limit * 2),
+        Outcome::Timeout { limit_ms } => format!("allow more, for example --timeout {}s", limit_ms.div_ceil(1000) * 2),
+        Outcome::OutputLimit { .. } => "allow more with --max-output, or write to a file".to_owned(),
+        _ => return None,
+    })
+}

@@ -1,0 +1,138 @@
+//! `$ATOLL_HOME`: where it is, what is configured in it, and the guest that
+//! is unpacked into it.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use atoll_engine::{ContainerRuntime, EngineConfig, OciRuntimeChoice, Runtime, SlotRange};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::failure::Hinted;
+
+/// The agent that becomes PID 1 of every sandbox.
+static GUEST: &[u8] = include_bytes!(env!("ATOLL_GUEST_BINARY"));
+
+/// `$ATOLL_HOME/config.toml`; each setting can be overridden by `ATOLL_<NAME>`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    /// `builtin`, `runc`, or a path.
+    oci_runtime: Option<String>,
+    /// Addresses of sandboxes on this host.
+    network_range: Option<SlotRange>,
+}
+
+/// One installation of Atoll.
+pub(crate) struct Home {
+    path: PathBuf,
+    settings: Settings,
+}
+
+impl Home {
+    /// Opens the home at `path` or the default one, making it if it is new.
+    pub(crate) fn open(path: Option<PathBuf>) -> anyhow::Result<Self> {
+        let path = path.map_or_else(default_path, Ok)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)
+            .with_context(|| format!("cannot make the home directory `{}`", path.display()))?;
+        let path = path.canonicalize()?;
+        let settings = read_settings(&path.join("config.toml"))?;
+        Ok(Self { path, settings })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The runtime of the container tier.
+    pub(crate) fn runtime(&self) -> anyhow::Result<Arc<dyn Runtime>> {
+        Ok(Arc::new(ContainerRuntime::new(self.engine_config()?)))
+    }
+
+    pub(crate) fn engine_config(&self) -> anyhow::Result<EngineConfig> {
+        let chosen = std::env::var("ATOLL_OCI_RUNTIME").ok().or_else(|| self.settings.oci_runtime.clone());
+        let oci_runtime = match chosen.as_deref() {
+            None | Some("builtin") => OciRuntimeChoice::Builtin,
+            Some(program) => OciRuntimeChoice::External(find_program(program)?),
+        };
+        Ok(EngineConfig {
+            home: self.path.clone(),
+            guest: self.unpack_guest()?,
+            program: std::env::current_exe().context("cannot find this program's own file")?,
+            oci_runtime,
+            slot_range: self.settings.network_range.clone().unwrap_or_default(),
+        })
+    }
+
+    /// The guest on disk, named by its digest so that a new one never changes under a running sandbox.
+    fn unpack_guest(&self) -> anyhow::Result<PathBuf> {
+        let digest = Sha256::digest(GUEST);
+        let name: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let directory = self.path.join("guest");
+        let path = directory.join(name);
+        if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == GUEST.len() as u64) {
+            return Ok(path);
+        }
+        let unpack = || {
+            fs::create_dir_all(&directory)?;
+            let fresh = directory.join(format!("new-{}", std::process::id()));
+            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o755).open(&fresh)?;
+            file.write_all(GUEST)?;
+            drop(file);
+            fs::rename(&fresh, &path)
+        };
+        unpack().with_context(|| format!("cannot unpack the guest into `{}`", directory.display()))?;
+        Ok(path)
+    }
+}
+
+fn default_path() -> anyhow::Result<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/atoll"));
+    }
+    let home = std::env::var_os("HOME")
+        .ok_or_else(|| Hinted::error("neither ATOLL_HOME nor HOME is set", "set ATOLL_HOME to a directory"))?;
+    Ok(PathBuf::from(home).join(".atoll"))
+}
+
+fn read_settings(path: &Path) -> anyhow::Result<Settings> {
+    match fs::read_to_string(path) {
+        Ok(text) => toml::from_str(&text).with_context(|| format!("invalid configuration `{}`", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
+        Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+    }
+}
+
+/// `program` as a path: as it is if it names one, else by `PATH`.
+fn find_program(program: &str) -> anyhow::Result<PathBuf> {
+    if program.contains('/') {
+        return Ok(PathBuf::from(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|candidate| candidate.is_file()).ok_or_else(
+        || {
+            Hinted::error(
+                format!("the OCI runtime `{program}` is not installed"),
+                format!("install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""),
+            )
+        },
+    )
+}
+
+/// Fails with advice unless this process may make sandboxes.
+pub(crate) fn require_root() -> anyhow::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Hinted::error(
+        "making sandboxes takes root: namespaces with uid ranges of their own, cgroups and mounts",
+        "run the same command with `sudo`; code inside a sandbox never runs as the host's root",
+    ))
+}

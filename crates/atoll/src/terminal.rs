@@ -1,0 +1,53 @@
+//! What a person sees while something takes long: a line that moves on a
+//! terminal, plain lines elsewhere, and nothing of it on standard output.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Progress of one piece of long work.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    last: String,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(120));
+            bar
+        });
+        Self { bar, last: String::new() }
+    }
+
+    /// Something that happens once and stays readable.
+    pub(crate) fn line(&mut self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// What is going on right now; only a terminal shows it.
+    pub(crate) fn now(&mut self, text: &str) {
+        if let Some(bar) = &self.bar
+            && self.last != text
+        {
+            text.clone_into(&mut self.last);
+            bar.set_message(text.to_owned());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
