@@ -1,1 +1,46 @@
-fn main(){}
+//! `cargo xtask`: set-up, checks and releases of this workspace.
+//!
+//! Each command does all of its own set-up, so that a fresh clone on a fresh
+//! machine needs nothing before it. Nothing here is part of the product.
+
+mod arguments;
+mod coverage;
+mod dist;
+mod failure;
+mod machine;
+mod packages;
+mod program;
+mod progress;
+mod test;
+mod up;
+mod workspace;
+
+use std::process::ExitCode;
+
+use arguments::Task;
+
+fn main() -> ExitCode {
+    let task = match arguments::parse(std::env::args().skip(1)) {
+        Ok(task) => task,
+        Err(failure) => {
+            eprintln!("{failure}");
+            return ExitCode::from(2);
+        }
+    };
+    let result = match task {
+        Task::Help => {
+            print!("{}", arguments::USAGE);
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Up { home } => up::up(home.as_deref()),
+        Task::Test(choice) => test::test(&choice),
+        Task::Coverage => coverage::coverage(),
+        Task::Dist => dist::dist(),
+        Task::Machine { command } => machine::show(&command),
+        Task::Leftovers => test::leftovers::list(),
+    };
+    result.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        ExitCode::FAILURE
+    })
+}

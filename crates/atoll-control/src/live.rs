@@ -44,15 +44,30 @@ impl LiveSandbox {
     ///
     /// # Errors
     /// When any of that fails; then nothing is left of it.
-    pub async fn open(runtime: Arc<dyn Runtime>, spec: SandboxSpec, init: InitRequest) -> Result<Self, OpenError> {
+    pub async fn open(
+        runtime: Arc<dyn Runtime>,
+        spec: SandboxSpec,
+        init: InitRequest,
+    ) -> Result<Self, OpenError> {
         let sandbox = blocking(move || runtime.create(&spec)).await??;
         let sandbox: Arc<dyn Sandbox> = Arc::from(sandbox);
         let token = random_token()?;
         let dialed = Arc::clone(&sandbox);
         let dial = Arc::new(move |port: u16| -> io::Result<TcpStream> { dialed.dial(port) });
-        let live = Self { sandbox, guest: GuestClient::new(dial, token.clone()) };
-        let init = InitRequest { access_token: Some(token), ..init };
-        match async { live.guest.wait_ready(READY_BOUND).await?; live.guest.init(&init).await }.await {
+        let live = Self {
+            sandbox,
+            guest: GuestClient::new(dial, token.clone()),
+        };
+        let init = InitRequest {
+            access_token: Some(token),
+            ..init
+        };
+        match async {
+            live.guest.wait_ready(READY_BOUND).await?;
+            live.guest.init(&init).await
+        }
+        .await
+        {
             Ok(()) => Ok(live),
             Err(source) => {
                 let ending = match live.destroy().await {
@@ -105,13 +120,17 @@ impl LiveSandbox {
         question: impl FnOnce(&dyn Sandbox) -> Result<T, SandboxError> + Send + 'static,
     ) -> Result<T, SandboxError> {
         let sandbox = Arc::clone(&self.sandbox);
-        blocking(move || question(sandbox.as_ref())).await.map_err(|error| SandboxError::Failed(error.to_string()))?
+        blocking(move || question(sandbox.as_ref()))
+            .await
+            .map_err(|error| SandboxError::Failed(error.to_string()))?
     }
 }
 
 /// Runs engine calls, which block, beside the asynchronous world.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)
 }
 
 /// 32 random bytes as text.

@@ -24,22 +24,31 @@ pub fn explain(exit: &ExitStatus, stats: &Stats, limits: &Limits, evidence: &[u8
         return plain;
     }
     if stats.oom_kills > 0 {
-        return Outcome::MemoryLimit { limit_mib: limits.memory_mib };
+        return Outcome::MemoryLimit {
+            limit_mib: limits.memory_mib,
+        };
     }
     if stats.pids_refused > 0 {
         return Outcome::PidsLimit { limit: limits.pids };
     }
     if stats.inodes_total > 0 && stats.inodes_free == 0 {
-        return Outcome::InodesFull { limit: limits.inodes.unwrap_or(stats.inodes_total) };
+        return Outcome::InodesFull {
+            limit: limits.inodes.unwrap_or(stats.inodes_total),
+        };
     }
     let evidence = String::from_utf8_lossy(evidence).to_lowercase();
     let nearly_full = stats.disk_total_bytes > 0 && stats.disk_free_bytes < DISK_NEARLY_FULL;
-    let complains_in_time = evidence.contains("no space left on device") && stats.disk_free_bytes < stats.disk_total_bytes / 10;
+    let complains_in_time = evidence.contains("no space left on device")
+        && stats.disk_free_bytes < stats.disk_total_bytes / 10;
     if nearly_full || complains_in_time {
-        return Outcome::DiskFull { limit_mib: limits.disk_mib };
+        return Outcome::DiskFull {
+            limit_mib: limits.disk_mib,
+        };
     }
     if evidence.contains("too many open files") {
-        return Outcome::OpenFilesLimit { limit: limits.open_files };
+        return Outcome::OpenFilesLimit {
+            limit: limits.open_files,
+        };
     }
     plain
 }
@@ -64,24 +73,71 @@ mod tests {
 
     #[test]
     fn success_is_success_whatever_was_reached_on_the_way() {
-        let stats = Stats { oom_kills: 1, ..FINE };
-        assert_eq!(explain(&ExitStatus::Exited(0), &stats, &Limits::default(), b""), Outcome::Exited { code: 0 });
+        let stats = Stats {
+            oom_kills: 1,
+            ..FINE
+        };
+        assert_eq!(
+            explain(&ExitStatus::Exited(0), &stats, &Limits::default(), b""),
+            Outcome::Exited { code: 0 }
+        );
     }
 
     #[test]
     fn limits_are_named_with_their_values() {
-        let limits = Limits { memory_mib: 64, pids: 9, disk_mib: 100, open_files: 77, ..Limits::default() };
+        let limits = Limits {
+            memory_mib: 64,
+            pids: 9,
+            disk_mib: 100,
+            open_files: 77,
+            ..Limits::default()
+        };
         let rows = [
-            (Stats { oom_kills: 1, ..FINE }, "", Outcome::MemoryLimit { limit_mib: 64 }),
-            (Stats { pids_refused: 1, ..FINE }, "", Outcome::PidsLimit { limit: 9 }),
-            (Stats { disk_free_bytes: 0, ..FINE }, "", Outcome::DiskFull { limit_mib: 100 }),
-            (Stats { inodes_free: 0, ..FINE }, "", Outcome::InodesFull { limit: 2000 }),
-            (FINE, "OSError: [Errno 24] Too many open files", Outcome::OpenFilesLimit { limit: 77 }),
+            (
+                Stats {
+                    oom_kills: 1,
+                    ..FINE
+                },
+                "",
+                Outcome::MemoryLimit { limit_mib: 64 },
+            ),
+            (
+                Stats {
+                    pids_refused: 1,
+                    ..FINE
+                },
+                "",
+                Outcome::PidsLimit { limit: 9 },
+            ),
+            (
+                Stats {
+                    disk_free_bytes: 0,
+                    ..FINE
+                },
+                "",
+                Outcome::DiskFull { limit_mib: 100 },
+            ),
+            (
+                Stats {
+                    inodes_free: 0,
+                    ..FINE
+                },
+                "",
+                Outcome::InodesFull { limit: 2000 },
+            ),
+            (
+                FINE,
+                "OSError: [Errno 24] Too many open files",
+                Outcome::OpenFilesLimit { limit: 77 },
+            ),
             (FINE, "no space left on device", Outcome::Exited { code: 1 }),
             (FINE, "", Outcome::Exited { code: 1 }),
         ];
         for (stats, evidence, expected) in rows {
-            assert_eq!(explain(&ExitStatus::Exited(1), &stats, &limits, evidence.as_bytes()), expected);
+            assert_eq!(
+                explain(&ExitStatus::Exited(1), &stats, &limits, evidence.as_bytes()),
+                expected
+            );
         }
     }
 }

@@ -195,9 +195,8 @@ fn mounts(limits: &Limits, paths: &BundlePaths<'_>) -> Result<Vec<Mount>, OciSpe
     let shm = format!("size={}m", limits.shm_mib);
     // No cgroup mount: libcontainer makes it writable on version 1 hosts.
     // `/sys` is placed later, from inside the sandbox's network namespace.
-    let bind = |source: &Path, target: &str, access: &str| {
-        let options = ["bind", access, "nosuid", "nodev", "noexec"].map(str::to_owned);
-        let options: Vec<String> = options.into_iter().filter(|option| target != GUEST_PATH || option != "noexec").collect();
+    let bind = |source: &Path, target: &str, options: &[&str]| {
+        let options: Vec<String> = ["bind", "nosuid", "nodev"].iter().chain(options).map(|&option| option.to_owned()).collect();
         MountBuilder::default().destination(target).typ("bind").source(source).options(options).build()
     };
     Ok(vec![
@@ -207,9 +206,9 @@ fn mounts(limits: &Limits, paths: &BundlePaths<'_>) -> Result<Vec<Mount>, OciSpe
         mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm])?,
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
         mount("/run", "tmpfs", "tmpfs", &["nosuid", "nodev", "mode=755", "size=16m"])?,
-        bind(paths.guest, GUEST_PATH, "ro")?,
-        bind(&paths.scratch.join("hosts"), "/etc/hosts", "rw")?,
-        bind(&paths.scratch.join("hostname"), "/etc/hostname", "rw")?,
-        bind(&paths.scratch.join("resolv.conf"), "/etc/resolv.conf", "rw")?,
+        bind(paths.guest, GUEST_PATH, &["ro"])?,
+        bind(&paths.scratch.join("hosts"), "/etc/hosts", &["rw", "noexec"])?,
+        bind(&paths.scratch.join("hostname"), "/etc/hostname", &["rw", "noexec"])?,
+        bind(&paths.scratch.join("resolv.conf"), "/etc/resolv.conf", &["rw", "noexec"])?,
     ])
 }

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::EngineConfig;
 use crate::host::process::{enter, pidfd};
-use crate::host::{HostObject, creates};
+use crate::host::{HostObject, program};
 use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, receive, send};
 use crate::runtime::Stats;
 use crate::{
@@ -46,7 +46,7 @@ impl ContainerRuntime {
         // The client's environment is nobody's business beyond this point.
         let kept = ["PATH", "ATOLL_FAILPOINT", "ATOLL_FAILPOINT_FAMILY", "ATOLL_FAILPOINT_LOG", "LLVM_PROFILE_FILE"];
         command.envs(kept.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        creates(HostObject::MonitorProcess, || command.spawn())
+        program::spawn(HostObject::MonitorProcess, &mut command)
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, SeekFrom, copy_file_range, flock, seek};
 
-use crate::host::file::{make_dir, remove_file, remove_tree};
+use crate::host::file::{commit, make_dir, remove_file, remove_tree};
 use crate::host::{HostObject, creates, loop_device, mount, program};
 use crate::{Limits, SandboxId};
 
@@ -44,15 +44,14 @@ impl Disks {
         make_dir(&self.dir, 0o700)?;
         let image = self.image(sandbox);
         let pool = Pool::open(&self.dir, limits)?;
-        creates(HostObject::DiskImage, || {
-            for ready in pool.ready()? {
-                // Another monitor may have taken it; then the next one will do.
-                if fs::rename(&ready, &image).is_ok() {
-                    return Ok(());
-                }
+        for ready in pool.ready()? {
+            // Another monitor may have taken it; then the next one will do.
+            if commit(HostObject::PooledDiskTaken, &ready, &image).is_ok() {
+                return Ok(image);
             }
-            sparse_copy(&pool.template(limits)?, &image)
-        })?;
+        }
+        let template = pool.template(limits)?;
+        creates(HostObject::DiskImage, || sparse_copy(&template, &image))?;
         Ok(image)
     }
 
@@ -68,10 +67,8 @@ impl Disks {
         for _ in pool.ready()?.len()..POOL_SIZE {
             let name = SandboxId::random()?;
             let unfinished = pool.dir.join(format!("unfinished-{name}.img"));
-            creates(HostObject::PooledDisk, || {
-                sparse_copy(&template, &unfinished)?;
-                fs::rename(&unfinished, pool.dir.join(format!("ready-{name}.img")))
-            })?;
+            sparse_copy(&template, &unfinished)?;
+            commit(HostObject::PooledDisk, &unfinished, &pool.dir.join(format!("ready-{name}.img")))?;
         }
         Ok(())
     }
@@ -158,10 +155,8 @@ impl Pool {
         let template = self.dir.join("template.img");
         if !template.exists() {
             let unfinished = self.dir.join(format!("unfinished-{}.img", SandboxId::random()?));
-            creates(HostObject::DiskTemplate, || {
-                format(&unfinished, limits)?;
-                fs::rename(&unfinished, &template)
-            })?;
+            format(&unfinished, limits)?;
+            commit(HostObject::DiskTemplate, &unfinished, &template)?;
         }
         Ok(template)
     }

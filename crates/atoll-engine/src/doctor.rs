@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::CgroupLayout;
+use crate::network::uplink_probe;
+use crate::{CgroupLayout, SlotRange};
 
 /// One line of `atoll doctor`.
 #[derive(Debug, Clone, Serialize)]
@@ -37,11 +38,12 @@ const KERNEL: (u32, u32) = (5, 19);
 
 /// Looks at everything that can be judged without making a sandbox.
 #[must_use]
-pub fn inspect_host() -> Vec<Check> {
+pub fn inspect_host(range: &SlotRange) -> Vec<Check> {
     let mut checks = vec![root(), kernel(), user_namespaces(), loop_devices(), cgroups()];
     checks.push(program("mkfs.ext4", "e2fsprogs", Verdict::Failed, "disks of sandboxes"));
     checks.push(program("nft", "nftables", Verdict::Warning, "networks of sandboxes (`--net full`, template builds)"));
     checks.push(program("mmdebstrap", "mmdebstrap", Verdict::Warning, "building the `base` template from Debian"));
+    checks.push(network(range));
     checks
 }
 
@@ -113,4 +115,30 @@ fn program(name: &'static str, package: &str, severity: Verdict, purpose: &str) 
         Some(found) => check(name, Verdict::Ok, found.display().to_string(), None),
         None => check(name, severity, format!("not installed; needed for {purpose}"), Some(&format!("apt-get install {package}"))),
     }
+}
+
+fn network(range: &SlotRange) -> Check {
+    let warn = |detail: String, fix: &str| check("network", Verdict::Warning, detail, Some(fix));
+    let report = match uplink_probe(range) {
+        Ok(report) => report,
+        Err(error) => return check("network", Verdict::Warning, error.to_string(), error.hint()),
+    };
+    let Some(route) = report.default_route else {
+        return warn("no default route: sandboxes reach nothing outside".to_owned(), "connect this host to a network");
+    };
+    if let Some(hidden) = report.hidden_routes.first() {
+        let detail = format!("the addresses of sandboxes hide the route `{hidden}`");
+        return warn(detail, "set network_range in config.toml to a range that is free here");
+    }
+    let Some(chains) = report.blocking_chains else {
+        return warn("cannot tell whether a firewall is in the way".to_owned(), "apt-get install nftables");
+    };
+    if let Some(chain) = chains.first() {
+        let detail = format!("the chain `{} {} {}` drops forwarded packets", chain.family, chain.table, chain.chain);
+        return warn(detail, "let packets from and to the interfaces `atl*` through it");
+    }
+    if report.legacy_iptables {
+        return warn("old iptables rules may drop packets of sandboxes".to_owned(), "check `iptables-legacy -S FORWARD`");
+    }
+    check("network", Verdict::Ok, format!("out through `{}`", route.interface), None)
 }

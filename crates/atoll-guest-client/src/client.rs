@@ -37,7 +37,9 @@ pub struct GuestClient {
 impl fmt::Debug for GuestClient {
     /// Without the secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("GuestClient").field("silence", &self.silence).finish_non_exhaustive()
+        out.debug_struct("GuestClient")
+            .field("silence", &self.silence)
+            .finish_non_exhaustive()
     }
 }
 
@@ -45,7 +47,11 @@ impl GuestClient {
     /// A client that reaches its guest through `dial` and presents `token`.
     #[must_use]
     pub fn new(dial: Dialer, token: String) -> Self {
-        Self { dial, token, silence: SILENCE_BOUND }
+        Self {
+            dial,
+            token,
+            silence: SILENCE_BOUND,
+        }
     }
 
     /// Changes how long a followed command, an upload or a download may go
@@ -67,7 +73,10 @@ impl GuestClient {
     pub async fn wait_ready(&self, bound: Duration) -> Result<(), GuestError> {
         let deadline = Instant::now() + bound;
         let mut pause = RETRY_FIRST;
-        let mut last = GuestError::Timeout { what: "become ready", bound };
+        let mut last = GuestError::Timeout {
+            what: "become ready",
+            bound,
+        };
         loop {
             match timeout_at(deadline, self.health()).await {
                 Ok(Ok(())) => return Ok(()),
@@ -83,9 +92,21 @@ impl GuestClient {
     }
 
     async fn health(&self) -> Result<(), GuestError> {
-        let request = Request::get("/health").header(header::HOST, "guest").body(empty()).map_err(bad_request)?;
-        let status = Connection::open(&self.dial).await?.ask(request).await?.response.status();
-        if status == StatusCode::NO_CONTENT { Ok(()) } else { Err(GuestError::Protocol(format!("/health answered {status}"))) }
+        let request = Request::get("/health")
+            .header(header::HOST, "guest")
+            .body(empty())
+            .map_err(bad_request)?;
+        let status = Connection::open(&self.dial)
+            .await?
+            .ask(request)
+            .await?
+            .response
+            .status();
+        if status == StatusCode::NO_CONTENT {
+            Ok(())
+        } else {
+            Err(GuestError::Protocol(format!("/health answered {status}")))
+        }
     }
 
     /// Tells the guest its settings and, the first time, its secret.
@@ -95,13 +116,30 @@ impl GuestClient {
     pub async fn init(&self, init: &InitRequest) -> Result<(), GuestError> {
         let body = serde_json::to_vec(init).map_err(|error| GuestError::Source(error.into()))?;
         let request = self.request(Method::POST, "/init", None, "application/json", full(body))?;
-        self.ask(request).await?.success().await?.whole_body().await?;
+        self.ask(request)
+            .await?
+            .success()
+            .await?
+            .whole_body()
+            .await?;
         Ok(())
     }
 
     /// A unary call.
-    pub(crate) async fn call<M: Message>(&self, method: &str, message: &M, headers: &[(&'static str, String)], patience: Patience) -> Result<(), GuestError> {
-        let mut request = self.request(Method::POST, method, None, "application/proto", full(message.encode_to_vec()))?;
+    pub(crate) async fn call<M: Message>(
+        &self,
+        method: &str,
+        message: &M,
+        headers: &[(&'static str, String)],
+        patience: Patience,
+    ) -> Result<(), GuestError> {
+        let mut request = self.request(
+            Method::POST,
+            method,
+            None,
+            "application/proto",
+            full(message.encode_to_vec()),
+        )?;
         add_headers(&mut request, headers)?;
         let answer = match patience {
             Patience::Bounded => self.ask(request).await?,
@@ -120,7 +158,14 @@ impl GuestClient {
     }
 
     /// A request with our token and, if any, a user.
-    pub(crate) fn request(&self, method: Method, target: &str, user: Option<&str>, content_type: &'static str, body: RequestBody) -> Result<Request<RequestBody>, GuestError> {
+    pub(crate) fn request(
+        &self,
+        method: Method,
+        target: &str,
+        user: Option<&str>,
+        content_type: &'static str,
+        body: RequestBody,
+    ) -> Result<Request<RequestBody>, GuestError> {
         let mut request = Request::builder()
             .method(method)
             .uri(target)
@@ -129,7 +174,10 @@ impl GuestClient {
             .header("connect-protocol-version", "1")
             .header(header::CONTENT_TYPE, content_type);
         if let Some(user) = user {
-            request = request.header(header::AUTHORIZATION, format!("Basic {}", STANDARD.encode(format!("{user}:"))));
+            request = request.header(
+                header::AUTHORIZATION,
+                format!("Basic {}", STANDARD.encode(format!("{user}:"))),
+            );
         }
         request.body(body).map_err(bad_request)
     }
@@ -144,10 +192,15 @@ pub(crate) enum Patience {
     WithTheCommand,
 }
 
-pub(crate) fn add_headers(request: &mut Request<RequestBody>, headers: &[(&'static str, String)]) -> Result<(), GuestError> {
+pub(crate) fn add_headers(
+    request: &mut Request<RequestBody>,
+    headers: &[(&'static str, String)],
+) -> Result<(), GuestError> {
     for (name, value) in headers {
         let value = HeaderValue::from_str(value).map_err(bad_request)?;
-        request.headers_mut().insert(HeaderName::from_static(name), value);
+        request
+            .headers_mut()
+            .insert(HeaderName::from_static(name), value);
     }
     Ok(())
 }
@@ -158,9 +211,13 @@ fn bad_request(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Gu
 }
 
 pub(crate) fn empty() -> RequestBody {
-    Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync()
+    Empty::<Bytes>::new()
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 pub(crate) fn full(bytes: impl Into<Bytes>) -> RequestBody {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }

@@ -77,13 +77,19 @@ impl Connection {
         let dialed = tokio::task::spawn_blocking(move || dial(ENVD_PORT));
         let stream = timeout(DIAL_BOUND, dialed)
             .await
-            .map_err(|_| GuestError::Timeout { what: "accept a connection", bound: DIAL_BOUND })?
+            .map_err(|_| GuestError::Timeout {
+                what: "accept a connection",
+                bound: DIAL_BOUND,
+            })?
             .map_err(io::Error::other)
             .flatten()
             .and_then(into_tokio)
             .map_err(GuestError::Unreachable)?;
-        let (sender, connection) =
-            http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(HEADERS_MAX)
+            .handshake(TokioIo::new(stream))
+            .await?;
         let driver = Driver(tokio::spawn(async move {
             // Whoever waits for the response sees the same error.
             let _ = connection.await;
@@ -92,14 +98,25 @@ impl Connection {
     }
 
     /// Sends a request and waits, without a bound, for the head of the response.
-    pub(crate) async fn send(mut self, request: Request<RequestBody>) -> Result<Answer, GuestError> {
+    pub(crate) async fn send(
+        mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Answer, GuestError> {
         let response = self.sender.send_request(request).await?;
-        Ok(Answer { response, driver: self.driver })
+        Ok(Answer {
+            response,
+            driver: self.driver,
+        })
     }
 
     /// Sends a request that the guest can answer at once.
     pub(crate) async fn ask(self, request: Request<RequestBody>) -> Result<Answer, GuestError> {
-        timeout(ANSWER_BOUND, self.send(request)).await.map_err(|_| GuestError::Timeout { what: "answer", bound: ANSWER_BOUND })?
+        timeout(ANSWER_BOUND, self.send(request))
+            .await
+            .map_err(|_| GuestError::Timeout {
+                what: "answer",
+                bound: ANSWER_BOUND,
+            })?
     }
 }
 
@@ -129,14 +146,23 @@ impl Answer {
             return Ok(self);
         }
         let body = self.whole_body().await?;
-        let message = serde_json::from_slice::<ErrorBody>(&body).map(|body| body.message).unwrap_or_default();
-        let message = harmless(if message.is_empty() { status.canonical_reason().unwrap_or("no reason given") } else { &message });
+        let message = serde_json::from_slice::<ErrorBody>(&body)
+            .map(|body| body.message)
+            .unwrap_or_default();
+        let message = harmless(if message.is_empty() {
+            status.canonical_reason().unwrap_or("no reason given")
+        } else {
+            &message
+        });
         if let Ok(error) = serde_json::from_slice::<atoll_protocol::connect::RpcError>(&body) {
             return Err(error.into());
         }
         Err(match status {
             StatusCode::UNAUTHORIZED => GuestError::Unauthorized(message),
-            status => GuestError::File { status: status.as_u16(), message },
+            status => GuestError::Refused {
+                status: status.as_u16(),
+                message,
+            },
         })
     }
 
@@ -146,13 +172,24 @@ impl Answer {
         let (mut body, _driver) = self.into_body();
         let mut whole = BytesMut::new();
         loop {
-            let frame = timeout_at(deadline, body.frame())
-                .await
-                .map_err(|_| GuestError::Timeout { what: "finish its answer", bound: ANSWER_BOUND })?;
-            let Some(frame) = frame else { return Ok(whole.freeze()) };
-            let Ok(bytes) = frame?.into_data() else { continue };
+            let frame =
+                timeout_at(deadline, body.frame())
+                    .await
+                    .map_err(|_| GuestError::Timeout {
+                        what: "finish its answer",
+                        bound: ANSWER_BOUND,
+                    })?;
+            let Some(frame) = frame else {
+                return Ok(whole.freeze());
+            };
+            let Ok(bytes) = frame?.into_data() else {
+                continue;
+            };
             if whole.len() + bytes.len() > ANSWER_BYTES_MAX {
-                return Err(GuestError::TooLarge { what: "an answer", limit: ANSWER_BYTES_MAX });
+                return Err(GuestError::TooLarge {
+                    what: "an answer",
+                    limit: ANSWER_BYTES_MAX,
+                });
             }
             whole.extend_from_slice(&bytes);
         }

@@ -34,9 +34,9 @@ pub enum GuestError {
         /// In the guest's words.
         message: String,
     },
-    /// The guest refused a file.
+    /// The guest refused a file or its settings.
     #[error("{message} (status {status})")]
-    File {
+    Refused {
         /// HTTP status: 404 missing, 400 no regular file, 403 not allowed, 507 disk full.
         status: u16,
         /// In the guest's words.
@@ -67,7 +67,10 @@ pub enum GuestError {
 impl From<FrameError> for GuestError {
     fn from(error: FrameError) -> Self {
         match error {
-            FrameError::TooLarge { limit, .. } => Self::TooLarge { what: "a frame", limit },
+            FrameError::TooLarge { limit, .. } => Self::TooLarge {
+                what: "a frame",
+                limit,
+            },
             FrameError::Flags(_) => Self::Protocol(error.to_string()),
         }
     }
@@ -77,7 +80,10 @@ impl From<RpcError> for GuestError {
     fn from(RpcError { code, message }: RpcError) -> Self {
         match code {
             Code::DeadlineExceeded => Self::DeadlineExceeded,
-            code => Self::Rpc { code, message: harmless(&message) },
+            code => Self::Rpc {
+                code,
+                message: harmless(&message),
+            },
         }
     }
 }
@@ -86,7 +92,10 @@ impl From<hyper::Error> for GuestError {
     fn from(error: hyper::Error) -> Self {
         let text = describe(&error);
         if error.is_parse_too_large() {
-            Self::TooLarge { what: "a response head", limit: crate::connection::HEAD_BYTES_MAX }
+            Self::TooLarge {
+                what: "a response head",
+                limit: crate::connection::HEAD_BYTES_MAX,
+            }
         } else if error.is_parse() {
             Self::Protocol(text)
         } else {
@@ -111,7 +120,10 @@ fn describe(error: &dyn Error) -> String {
 
 /// A guest's text that cannot move a terminal's cursor or fill a log.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().take(MESSAGE_CHARS_MAX).map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect()
+    text.chars()
+        .take(MESSAGE_CHARS_MAX)
+        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .collect()
 }
 
 #[cfg(test)]

@@ -26,13 +26,27 @@ impl GuestClient {
     /// Writes a file as the user, with the directories above it.
     ///
     /// # Errors
-    /// [`GuestError::File`] when the guest refuses it, [`GuestError::Source`]
+    /// [`GuestError::Refused`] when the guest refuses it, [`GuestError::Source`]
     /// when `body` fails; the file may then be there in part.
-    pub async fn write_file(&self, path: &str, user: Option<&str>, body: impl AsyncRead + Send + Unpin + 'static) -> Result<(), GuestError> {
+    pub async fn write_file(
+        &self,
+        path: &str,
+        user: Option<&str>,
+        body: impl AsyncRead + Send + Unpin + 'static,
+    ) -> Result<(), GuestError> {
         let progress = Arc::new(Mutex::new(Progress::Guest(Instant::now())));
-        let source = Source { bytes: ReaderStream::with_capacity(body, CHUNK_BYTES), progress: Arc::clone(&progress) };
+        let source = Source {
+            bytes: ReaderStream::with_capacity(body, CHUNK_BYTES),
+            progress: Arc::clone(&progress),
+        };
         let body = StreamBody::new(source.map(|bytes| bytes.map(Frame::data))).boxed_unsync();
-        let request = self.request(Method::POST, &target(path), user, "application/octet-stream", body)?;
+        let request = self.request(
+            Method::POST,
+            &target(path),
+            user,
+            "application/octet-stream",
+            body,
+        )?;
 
         let mut sent = std::pin::pin!(self.connect().await?.send(request));
         let answer = loop {
@@ -47,8 +61,13 @@ impl GuestClient {
                 }
             }
         };
-        if let Progress::Failed(error) = &mut *progress.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(GuestError::Source(std::mem::replace(error, io::ErrorKind::Other.into())));
+        if let Progress::Failed(error) =
+            &mut *progress.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            return Err(GuestError::Source(std::mem::replace(
+                error,
+                io::ErrorKind::Other.into(),
+            )));
         }
         answer?.success().await?.whole_body().await?;
         Ok(())
@@ -58,13 +77,30 @@ impl GuestClient {
     /// whole: a connection that breaks is an error, never an early end.
     ///
     /// # Errors
-    /// [`GuestError::File`] when the guest refuses it.
-    pub async fn read_file(&self, path: &str, user: Option<&str>) -> Result<FileReader, GuestError> {
-        let request = self.request(Method::GET, &target(path), user, "application/octet-stream", empty())?;
+    /// [`GuestError::Refused`] when the guest refuses it.
+    pub async fn read_file(
+        &self,
+        path: &str,
+        user: Option<&str>,
+    ) -> Result<FileReader, GuestError> {
+        let request = self.request(
+            Method::GET,
+            &target(path),
+            user,
+            "application/octet-stream",
+            empty(),
+        )?;
         let answer = self.ask(request).await?.success().await?;
         let (body, driver) = answer.into_body();
         let silence = self.silence();
-        Ok(FileReader { body, chunk: Bytes::new(), silence, alarm: Box::pin(sleep_until(Instant::now() + silence)), _driver: driver })
+        Ok(FileReader {
+            body,
+            chunk: Bytes::new(),
+            silence,
+            alarm: Box::pin(sleep_until(Instant::now())),
+            waiting: false,
+            _driver: driver,
+        })
     }
 }
 
@@ -72,7 +108,9 @@ fn target(path: &str) -> String {
     let mut target = "/files?path=".to_owned();
     for byte in path.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'/' => target.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'/' => {
+                target.push(char::from(byte));
+            }
             other => target.push_str(&format!("%{other:02X}")),
         }
     }
@@ -134,23 +172,38 @@ pub struct FileReader {
     chunk: Bytes,
     silence: Duration,
     alarm: Pin<Box<Sleep>>,
+    waiting: bool,
     _driver: Driver,
 }
 
 impl AsyncRead for FileReader {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         while self.chunk.is_empty() {
+            if !self.waiting {
+                // Counts while somebody waits, not while the caller is busy.
+                let next = Instant::now() + self.silence;
+                self.alarm.as_mut().reset(next);
+                self.waiting = true;
+            }
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    let next = Instant::now() + self.silence;
-                    self.alarm.as_mut().reset(next);
+                    self.waiting = false;
                     self.chunk = frame.into_data().unwrap_or_default();
                 }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(io::Error::other(GuestError::from(error)))),
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(io::Error::other(GuestError::from(error))));
+                }
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Pending => {
                     std::task::ready!(self.alarm.as_mut().poll(context));
-                    let late = GuestError::Timeout { what: "send more of the file", bound: self.silence };
+                    let late = GuestError::Timeout {
+                        what: "send more of the file",
+                        bound: self.silence,
+                    };
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late)));
                 }
             }
@@ -168,6 +221,9 @@ mod tests {
 
     #[test]
     fn any_name_fits_into_a_query() {
-        assert_eq!(target("/a b/ü&x=1+2%"), "/files?path=/a%20b/%C3%BC%26x%3D1%2B2%25");
+        assert_eq!(
+            target("/a b/ü&x=1+2%"),
+            "/files?path=/a%20b/%C3%BC%26x%3D1%2B2%25"
+        );
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use atoll_protocol::connect::{EndOfStream, FLAG_END_OF_STREAM, Frame, FrameDecoder, encode_frame};
 use atoll_protocol::envd::process::{
-    CloseStdinRequest, PTY, ProcessConfig, ProcessInput as InputMessage, ProcessSelector, SendInputRequest, SendSignalRequest,
-    Signal as SignalMessage, StartRequest, StartResponse, UpdateRequest, process_event, pty,
+    CloseStdinRequest, ConnectRequest, PTY, ProcessConfig, ProcessInput as InputMessage,
+    ProcessSelector, SendInputRequest, SendSignalRequest, Signal as SignalMessage, StartRequest,
+    StartResponse, UpdateRequest, process_event, pty,
 };
 use atoll_protocol::envd::process_oneof::{Event, Input, Output, Selector};
 use atoll_protocol::status::ExitStatus;
@@ -29,6 +30,9 @@ const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
 /// Most input in one request, in bytes.
 const INPUT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Longest timeout that the protocol can carry.
+const TIMEOUT_MILLIS_MAX: u128 = 9_999_999_999;
 
 /// What the guest may take beyond a command's timeout to end all of it.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(10);
@@ -65,8 +69,15 @@ pub struct PtySize {
 
 impl From<PtySize> for PTY {
     fn from(PtySize { cols, rows }: PtySize) -> Self {
-        let size = pty::Size { cols: cols.into(), rows: rows.into(), ..Default::default() };
-        Self { size: size.into(), ..Default::default() }
+        let size = pty::Size {
+            cols: cols.into(),
+            rows: rows.into(),
+            ..Default::default()
+        };
+        Self {
+            size: size.into(),
+            ..Default::default()
+        }
     }
 }
 
@@ -119,34 +130,103 @@ impl GuestClient {
             stdin: Some(command.stdin),
             ..Default::default()
         };
+        let target = if command.pty.is_some() {
+            Target::Terminal
+        } else {
+            Target::Stdin
+        };
+        let user = command.user.as_deref();
+        self.open(
+            "/process.Process/Start",
+            &message,
+            user,
+            command.timeout,
+            target,
+        )
+        .await
+    }
+
+    /// Follows a command that runs already, from now on. Its input is taken
+    /// for a pipe.
+    ///
+    /// # Errors
+    /// `Rpc { code: NotFound }` when there is no such command.
+    pub async fn follow(&self, pid: u32) -> Result<Process, GuestError> {
+        let message = ConnectRequest {
+            process: selector(pid).into(),
+            ..Default::default()
+        };
+        self.open(
+            "/process.Process/Connect",
+            &message,
+            None,
+            None,
+            Target::Stdin,
+        )
+        .await
+    }
+
+    async fn open<M: Message>(
+        &self,
+        method: &str,
+        message: &M,
+        user: Option<&str>,
+        limit: Option<Duration>,
+        target: Target,
+    ) -> Result<Process, GuestError> {
         let body = full(encode_frame(0, &message.encode_to_vec())?);
-        let mut request = self.request(Method::POST, "/process.Process/Start", command.user.as_deref(), STREAM_TYPE, body)?;
-        let mut headers = vec![(KEEPALIVE_HEADER, (self.silence().as_secs() / 3).max(1).to_string())];
-        if let Some(timeout) = command.timeout {
-            headers.push(("connect-timeout-ms", timeout.as_millis().max(1).to_string()));
+        let mut request = self.request(Method::POST, method, user, STREAM_TYPE, body)?;
+        let keepalive = (self.silence().as_secs() / 3).max(1);
+        let mut headers = vec![(KEEPALIVE_HEADER, keepalive.to_string())];
+        if let Some(limit) = limit {
+            let millis = limit.as_millis().clamp(1, TIMEOUT_MILLIS_MAX);
+            headers.push(("connect-timeout-ms", millis.to_string()));
         }
         add_headers(&mut request, &headers)?;
 
-        let give_up = command.timeout.map(|timeout| Instant::now() + timeout + TIMEOUT_GRACE);
+        let deadline = limit.map(|limit| Instant::now() + limit);
         let answer = self.ask(request).await?.success().await?;
         let content_type = answer.response.headers().get(header::CONTENT_TYPE);
         if content_type.is_none_or(|content_type| content_type != STREAM_TYPE) {
-            return Err(GuestError::Protocol("a stream has another content type than asked for".to_owned()));
+            return Err(GuestError::Protocol(
+                "a stream has another content type than asked for".to_owned(),
+            ));
         }
         let (body, driver) = answer.into_body();
-        let mut events =
-            EventStream { body, decoder: FrameDecoder::new(FRAME_BYTES_MAX), silence: self.silence(), give_up, over: false, _driver: driver };
-        let first = timeout(ANSWER_BOUND, events.next())
-            .await
-            .map_err(|_| GuestError::Timeout { what: "start the command", bound: ANSWER_BOUND })??;
+        let mut events = EventStream {
+            body,
+            decoder: FrameDecoder::new(FRAME_BYTES_MAX),
+            silence: self.silence(),
+            deadline,
+            grace: TIMEOUT_GRACE,
+            over: false,
+            _driver: driver,
+        };
+        let first =
+            timeout(ANSWER_BOUND, events.next())
+                .await
+                .map_err(|_| GuestError::Timeout {
+                    what: "start the command",
+                    bound: ANSWER_BOUND,
+                })??;
         let Some(Event::Start(start)) = first else {
-            return Err(GuestError::Protocol("the first event of a command is not its start".to_owned()));
+            return Err(GuestError::Protocol(
+                "the first event of a command is not its start".to_owned(),
+            ));
         };
         if start.pid == 0 {
             return Err(GuestError::Protocol("a command has no pid".to_owned()));
         }
-        let target = if command.pty.is_some() { Target::Terminal } else { Target::Stdin };
-        Ok(Process { pid: start.pid, events, input: ProcessInput { client: self.clone(), pid: start.pid, target } })
+        let input = ProcessInput {
+            client: self.clone(),
+            pid: start.pid,
+            target,
+        };
+        Ok(Process {
+            pid: start.pid,
+            events,
+            input,
+        })
     }
 }
 
@@ -181,9 +261,18 @@ impl Process {
                     None => continue,
                 },
                 Some(Event::End(end)) => {
-                    let process_event::EndEvent { exit_code, exited, status, .. } = *end;
+                    let process_event::EndEvent {
+                        exit_code,
+                        exited,
+                        status,
+                        ..
+                    } = *end;
                     let status = ExitStatus::parse(exit_code, exited, &status);
-                    ProcessEvent::End(status.ok_or_else(|| self.events.broken("a command ended without a status"))?)
+                    ProcessEvent::End(
+                        status.ok_or_else(|| {
+                            self.events.broken("a command ended without a status")
+                        })?,
+                    )
                 }
             };
             return Ok(Some(event));
@@ -197,7 +286,8 @@ struct EventStream {
     body: Incoming,
     decoder: FrameDecoder,
     silence: Duration,
-    give_up: Option<Instant>,
+    deadline: Option<Instant>,
+    grace: Duration,
     over: bool,
     _driver: Driver,
 }
@@ -228,24 +318,37 @@ impl EventStream {
     fn read(&mut self, frame: &Frame) -> Result<Option<Event>, GuestError> {
         if frame.flags & FLAG_END_OF_STREAM != 0 {
             self.over = true;
-            let end: EndOfStream = serde_json::from_slice(&frame.payload)
-                .map_err(|error| GuestError::Protocol(format!("the last frame is not understood: {error}")))?;
+            let end: EndOfStream = serde_json::from_slice(&frame.payload).map_err(|error| {
+                GuestError::Protocol(format!("the last frame is not understood: {error}"))
+            })?;
             return end.error.map_or(Ok(None), |error| Err(error.into()));
         }
-        let message = StartResponse::decode_from_slice(&frame.payload)
-            .map_err(|error| GuestError::Protocol(format!("an event is not understood: {error}")))?;
+        let message = StartResponse::decode_from_slice(&frame.payload).map_err(|error| {
+            GuestError::Protocol(format!("an event is not understood: {error}"))
+        })?;
         // Events that this version does not know are none.
         Ok(message.event.into_option().and_then(|event| event.event))
     }
 
     async fn receive(&mut self) -> Result<(), GuestError> {
-        let left = self.give_up.map_or(self.silence, |give_up| give_up.saturating_duration_since(Instant::now()));
-        // A caller that came late still gets what is on the wire.
-        let bound = left.max(TIMEOUT_GRACE).min(self.silence);
+        let start = Instant::now();
+        let bound = self.deadline.map_or(self.silence, |deadline| {
+            let left = deadline.saturating_duration_since(start) + self.grace;
+            left.min(self.silence)
+        });
         let received = timeout(bound, self.body.frame()).await.map_err(|_| {
             self.over = true;
-            GuestError::Timeout { what: "give a sign of life", bound }
+            GuestError::Timeout {
+                what: "give a sign of life",
+                bound,
+            }
         })?;
+        if let Some(deadline) = self.deadline {
+            // Only time spent waiting counts: a caller that comes late still
+            // gets what is on the wire, a guest that drips does not last.
+            let waited = Instant::now().saturating_duration_since(deadline.max(start));
+            self.grace = self.grace.saturating_sub(waited);
+        }
         match received {
             Some(Ok(frame)) => {
                 if let Ok(bytes) = frame.into_data() {
@@ -257,7 +360,11 @@ impl EventStream {
                 self.over = true;
                 Err(error.into())
             }
-            None => Err(self.broken(if self.decoder.is_empty() { "a stream ended without its last frame" } else { "a stream ended inside a frame" })),
+            None => Err(self.broken(if self.decoder.is_empty() {
+                "a stream ended without its last frame"
+            } else {
+                "a stream ended inside a frame"
+            })),
         }
     }
 
@@ -296,11 +403,22 @@ impl ProcessInput {
                 Target::Terminal => Input::Pty(piece.to_vec()),
             };
             let message = SendInputRequest {
-                process: self.selector().into(),
-                input: InputMessage { input: Some(input), ..Default::default() }.into(),
+                process: selector(self.pid).into(),
+                input: InputMessage {
+                    input: Some(input),
+                    ..Default::default()
+                }
+                .into(),
                 ..Default::default()
             };
-            self.client.call("/process.Process/SendInput", &message, &[], Patience::WithTheCommand).await?;
+            self.client
+                .call(
+                    "/process.Process/SendInput",
+                    &message,
+                    &[],
+                    Patience::WithTheCommand,
+                )
+                .await?;
         }
         Ok(())
     }
@@ -310,8 +428,18 @@ impl ProcessInput {
     /// # Errors
     /// `Rpc` when there is none to end, as with a terminal.
     pub async fn close(&self) -> Result<(), GuestError> {
-        let message = CloseStdinRequest { process: self.selector().into(), ..Default::default() };
-        self.client.call("/process.Process/CloseStdin", &message, &[], Patience::WithTheCommand).await
+        let message = CloseStdinRequest {
+            process: selector(self.pid).into(),
+            ..Default::default()
+        };
+        self.client
+            .call(
+                "/process.Process/CloseStdin",
+                &message,
+                &[],
+                Patience::WithTheCommand,
+            )
+            .await
     }
 
     /// Sends a signal to the one process.
@@ -327,16 +455,35 @@ impl ProcessInput {
     /// # Errors
     /// `Rpc { code: NotFound }` when it has ended.
     pub async fn kill_tree(&self) -> Result<(), GuestError> {
-        self.send_signal(Signal::Kill, &[(SIGNAL_SCOPE_HEADER, SIGNAL_SCOPE_TREE.to_owned())]).await
+        self.send_signal(
+            Signal::Kill,
+            &[(SIGNAL_SCOPE_HEADER, SIGNAL_SCOPE_TREE.to_owned())],
+        )
+        .await
     }
 
-    async fn send_signal(&self, signal: Signal, headers: &[(&'static str, String)]) -> Result<(), GuestError> {
+    async fn send_signal(
+        &self,
+        signal: Signal,
+        headers: &[(&'static str, String)],
+    ) -> Result<(), GuestError> {
         let signal = match signal {
             Signal::Terminate => SignalMessage::SIGNAL_SIGTERM,
             Signal::Kill => SignalMessage::SIGNAL_SIGKILL,
         };
-        let message = SendSignalRequest { process: self.selector().into(), signal: signal.into(), ..Default::default() };
-        self.client.call("/process.Process/SendSignal", &message, headers, Patience::Bounded).await
+        let message = SendSignalRequest {
+            process: selector(self.pid).into(),
+            signal: signal.into(),
+            ..Default::default()
+        };
+        self.client
+            .call(
+                "/process.Process/SendSignal",
+                &message,
+                headers,
+                Patience::Bounded,
+            )
+            .await
     }
 
     /// Changes the size of the terminal.
@@ -344,11 +491,20 @@ impl ProcessInput {
     /// # Errors
     /// `Rpc` when there is no terminal or the command has ended.
     pub async fn resize(&self, size: PtySize) -> Result<(), GuestError> {
-        let message = UpdateRequest { process: self.selector().into(), pty: PTY::from(size).into(), ..Default::default() };
-        self.client.call("/process.Process/Update", &message, &[], Patience::Bounded).await
+        let message = UpdateRequest {
+            process: selector(self.pid).into(),
+            pty: PTY::from(size).into(),
+            ..Default::default()
+        };
+        self.client
+            .call("/process.Process/Update", &message, &[], Patience::Bounded)
+            .await
     }
+}
 
-    fn selector(&self) -> ProcessSelector {
-        ProcessSelector { selector: Some(Selector::Pid(self.pid)), ..Default::default() }
+fn selector(pid: u32) -> ProcessSelector {
+    ProcessSelector {
+        selector: Some(Selector::Pid(pid)),
+        ..Default::default()
     }
 }

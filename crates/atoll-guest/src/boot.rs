@@ -82,7 +82,8 @@ fn prepare_process() -> io::Result<()> {
     Ok(())
 }
 
-fn is_init() -> bool {
+/// Whether this is PID 1 of a sandbox and not a guest under test.
+pub(crate) fn is_init() -> bool {
     rustix::process::getpid().as_raw_nonzero().get() == 1
 }
 
@@ -121,7 +122,10 @@ fn routes(settings: Arc<Settings>, commands: process::Commands) -> Router {
         .layer(DefaultBodyLimit::disable())
         .route("/envs", get(access::envs))
         .fallback_service(process::service::service(commands))
-        .layer(from_fn_with_state(Arc::clone(&settings), access::require_token))
+        .layer(from_fn_with_state(
+            Arc::clone(&settings),
+            access::require_token,
+        ))
         .route("/health", get(access::health))
         .route("/init", post(access::init))
         .with_state(settings)

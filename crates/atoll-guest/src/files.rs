@@ -80,9 +80,16 @@ impl FileError {
             Self::Path(_) | Self::Request(_) | Self::NotRegular { .. } => StatusCode::BAD_REQUEST,
             Self::Io { source, .. } => match source.raw_os_error() {
                 Some(libc::ENOENT) => StatusCode::NOT_FOUND,
-                Some(libc::ENOTDIR | libc::EISDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::ENXIO | libc::ETXTBSY | libc::EINVAL) => {
-                    StatusCode::BAD_REQUEST
-                }
+                Some(
+                    libc::ENOTDIR
+                    | libc::EEXIST
+                    | libc::EISDIR
+                    | libc::ENAMETOOLONG
+                    | libc::ELOOP
+                    | libc::ENXIO
+                    | libc::ETXTBSY
+                    | libc::EINVAL,
+                ) => StatusCode::BAD_REQUEST,
                 Some(libc::EACCES | libc::EPERM | libc::EROFS) => StatusCode::FORBIDDEN,
                 Some(libc::ENOSPC | libc::EDQUOT) => StatusCode::INSUFFICIENT_STORAGE,
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -105,28 +112,50 @@ pub(crate) async fn download(
 ) -> Result<Response, FileError> {
     let user = request_user(&settings, &query, &headers)?;
     let path = settings.resolve(query.path.as_deref().unwrap_or_default(), &user)?;
-    let failed = |operation, source| FileError::Io { operation, path: path.clone(), source };
+    let failed = |operation, source| FileError::Io {
+        operation,
+        path: path.clone(),
+        source,
+    };
 
     let target = path.clone();
-    let file = act_as(&user, move || open_to_read(Path::new(&target))).await.map_err(|source| failed("open", source))?;
+    let file = act_as(&user, move || open_to_read(Path::new(&target)))
+        .await
+        .map_err(|source| failed("open", source))?;
     let length = regular_length(&file, &path)?;
     let mut file = tokio::fs::File::from_std(file);
     file.set_max_buf_size(CHUNK_BYTES);
 
     // procfs says 0 and then has bytes, so an empty file is one that reads empty.
     let mut first = vec![0; CHUNK_BYTES];
-    let got = file.read(&mut first).await.map_err(|source| failed("read", source))?;
+    let got = file
+        .read(&mut first)
+        .await
+        .map_err(|source| failed("read", source))?;
     first.truncate(got);
-    let known_length = if got == 0 { Some(0) } else { Some(length).filter(|length| *length > 0) };
+    let known_length = if got == 0 {
+        Some(0)
+    } else {
+        Some(length).filter(|length| *length > 0)
+    };
     // A file that grows meanwhile is cut where it ended when it was opened.
     let left = known_length.map_or(u64::MAX, |length| length.saturating_sub(got as u64));
-    first.truncate(known_length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX));
+    first.truncate(
+        known_length
+            .and_then(|length| usize::try_from(length).ok())
+            .unwrap_or(usize::MAX),
+    );
     let rest = ReaderStream::with_capacity(file.take(left), CHUNK_BYTES);
-    let body = Body::from_stream(futures_util::stream::once(std::future::ready(Ok(Bytes::from(first)))).chain(rest));
+    let body = Body::from_stream(
+        futures_util::stream::once(std::future::ready(Ok(Bytes::from(first)))).chain(rest),
+    );
 
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
     headers.insert(header::CONTENT_DISPOSITION, disposition(&path));
     if let Some(length) = known_length {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -141,41 +170,88 @@ pub(crate) async fn upload(
     request: Request,
 ) -> Result<Response, FileError> {
     let user = request_user(&settings, &query, request.headers())?;
-    let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if request.headers().get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return Err(FileError::Request("unsupported content encoding".to_owned()));
+    let content_type = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let media_type = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    if request
+        .headers()
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|encoding| encoding != "identity")
+    {
+        return Err(FileError::Request(
+            "unsupported content encoding".to_owned(),
+        ));
     }
     match media_type.as_str() {
         "application/octet-stream" => {
             let path = query.path.as_deref().filter(|path| !path.is_empty());
-            let path = path.ok_or_else(|| FileError::Request("the query parameter `path` is required".to_owned()))?;
+            let path = path.ok_or_else(|| {
+                FileError::Request("the query parameter `path` is required".to_owned())
+            })?;
             let path = settings.resolve(path, &user)?;
-            let body = request.into_body().into_data_stream().map_err(|error| io::Error::other(error.to_string()));
-            write_file(&user, &path, body).await?;
+            let mut body = request
+                .into_body()
+                .into_data_stream()
+                .map_err(|error| io::Error::other(error.to_string()));
+            let result = write_file(&user, &path, &mut body).await;
+            if result.is_err() {
+                // A client that still sends would see a broken connection
+                // instead of the reason.
+                while let Some(Ok(_)) = body.next().await {}
+            }
+            result?;
             Ok(Json([written(path)]).into_response())
         }
         "multipart/form-data" => {
-            let parts = Multipart::from_request(request, &()).await.map_err(|error| FileError::Request(error.body_text()))?;
-            Ok(Json(write_parts(&settings, &user, query.path.as_deref(), parts).await?).into_response())
+            let mut parts = Multipart::from_request(request, &())
+                .await
+                .map_err(|error| FileError::Request(error.body_text()))?;
+            let result = write_parts(&settings, &user, query.path.as_deref(), &mut parts).await;
+            if result.is_err() {
+                while let Ok(Some(_)) = parts.next_field().await {}
+            }
+            Ok(Json(result?).into_response())
         }
-        _ => Err(FileError::Request(format!("unsupported content type `{media_type}`"))),
+        _ => Err(FileError::Request(format!(
+            "unsupported content type `{media_type}`"
+        ))),
     }
 }
 
-async fn write_parts(settings: &Settings, user: &User, path: Option<&str>, mut parts: Multipart) -> Result<Vec<Written>, FileError> {
+async fn write_parts(
+    settings: &Settings,
+    user: &User,
+    path: Option<&str>,
+    parts: &mut Multipart,
+) -> Result<Vec<Written>, FileError> {
     let mut done: Vec<Written> = Vec::new();
-    while let Some(part) = parts.next_field().await.map_err(|error| FileError::Request(error.body_text()))? {
+    while let Some(part) = parts
+        .next_field()
+        .await
+        .map_err(|error| FileError::Request(error.body_text()))?
+    {
         if part.name() != Some("file") {
             continue;
         }
         let target = match path.filter(|path| !path.is_empty()) {
             Some(path) => path,
-            None => part.file_name().ok_or_else(|| FileError::Request("a part has no file name".to_owned()))?,
+            None => part
+                .file_name()
+                .ok_or_else(|| FileError::Request("a part has no file name".to_owned()))?,
         };
         let target = settings.resolve(target, user)?;
         if done.iter().any(|written| written.path == target) {
-            return Err(FileError::Request(format!("file '{target}' is given more than once")));
+            return Err(FileError::Request(format!(
+                "file '{target}' is given more than once"
+            )));
         }
         let body = part.map_err(|error| io::Error::other(error.body_text()));
         write_file(user, &target, body).await?;
@@ -185,18 +261,30 @@ async fn write_parts(settings: &Settings, user: &User, path: Option<&str>, mut p
 }
 
 /// Creates or replaces one file. Watchers see exactly: create, owner, write.
-async fn write_file(user: &User, path: &str, body: impl Stream<Item = io::Result<Bytes>> + Send) -> Result<(), FileError> {
-    let failed = |operation, source| FileError::Io { operation, path: path.to_owned(), source };
+async fn write_file(
+    user: &User,
+    path: &str,
+    mut body: impl Stream<Item = io::Result<Bytes>> + Send + Unpin,
+) -> Result<(), FileError> {
+    let failed = |operation, source| FileError::Io {
+        operation,
+        path: path.to_owned(),
+        source,
+    };
     let (target, owner) = (path.to_owned(), (user.uid, user.gid));
-    let file = act_as(user, move || open_to_write(Path::new(&target), owner)).await.map_err(|source| failed("open", source))?;
+    let file = act_as(user, move || open_to_write(Path::new(&target), owner))
+        .await
+        .map_err(|source| failed("open", source))?;
     regular_length(&file, path)?;
 
     let mut file = tokio::fs::File::from_std(file);
     file.set_max_buf_size(CHUNK_BYTES);
-    let mut body = std::pin::pin!(body);
     while let Some(bytes) = body.next().await {
-        let bytes = bytes.map_err(|error| FileError::Request(format!("the upload broke off: {error}")))?;
-        file.write_all(&bytes).await.map_err(|source| failed("write", source))?;
+        let bytes =
+            bytes.map_err(|error| FileError::Request(format!("the upload broke off: {error}")))?;
+        file.write_all(&bytes)
+            .await
+            .map_err(|source| failed("write", source))?;
     }
     // Buffered bytes are written in the background until this returns.
     file.flush().await.map_err(|source| failed("write", source))
@@ -204,12 +292,18 @@ async fn write_file(user: &User, path: &str, body: impl Stream<Item = io::Result
 
 fn open_to_read(path: &Path) -> io::Result<File> {
     // Not waiting for a writer keeps pipes from hanging us.
-    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
 }
 
 fn open_to_write(path: &Path, (uid, gid): (u32, u32)) -> io::Result<File> {
     if let Some(parent) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(parent)?;
     }
     let file = OpenOptions::new()
         .write(true)
@@ -227,9 +321,20 @@ fn open_to_write(path: &Path, (uid, gid): (u32, u32)) -> io::Result<File> {
 
 /// The length of a regular file; an error for anything else.
 fn regular_length(file: &File, path: &str) -> Result<u64, FileError> {
-    let metadata = file.metadata().map_err(|source| FileError::Io { operation: "stat", path: path.to_owned(), source })?;
+    let metadata = file.metadata().map_err(|source| FileError::Io {
+        operation: "stat",
+        path: path.to_owned(),
+        source,
+    })?;
     let what = file_kind(metadata.file_type());
-    if metadata.is_file() { Ok(metadata.len()) } else { Err(FileError::NotRegular { path: path.to_owned(), what }) }
+    if metadata.is_file() {
+        Ok(metadata.len())
+    } else {
+        Err(FileError::NotRegular {
+            path: path.to_owned(),
+            what,
+        })
+    }
 }
 
 fn file_kind(kind: fs::FileType) -> &'static str {
@@ -244,14 +349,26 @@ fn file_kind(kind: fs::FileType) -> &'static str {
     }
 }
 
-fn request_user(settings: &Settings, query: &FileQuery, headers: &HeaderMap) -> Result<User, FileError> {
-    let named = query.username.clone().filter(|name| !name.is_empty()).or_else(|| basic_user(headers));
+fn request_user(
+    settings: &Settings,
+    query: &FileQuery,
+    headers: &HeaderMap,
+) -> Result<User, FileError> {
+    let named = query
+        .username
+        .clone()
+        .filter(|name| !name.is_empty())
+        .or_else(|| basic_user(headers));
     Ok(settings.user(named.as_deref())?)
 }
 
 fn written(path: String) -> Written {
     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-    Written { name, path, r#type: "file" }
+    Written {
+        name,
+        path,
+        r#type: "file",
+    }
 }
 
 fn disposition(path: &str) -> HeaderValue {
@@ -261,9 +378,12 @@ fn disposition(path: &str) -> HeaderValue {
         .unwrap_or_default()
         .bytes()
         .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => char::from(byte).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
+                char::from(byte).to_string()
+            }
             other => format!("%{other:02X}"),
         })
         .collect();
-    HeaderValue::from_str(&format!("inline; filename*=utf-8''{name}")).unwrap_or(HeaderValue::from_static("inline"))
+    HeaderValue::from_str(&format!("inline; filename*=utf-8''{name}"))
+        .unwrap_or(HeaderValue::from_static("inline"))
 }

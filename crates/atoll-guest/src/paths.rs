@@ -29,7 +29,11 @@ pub(crate) fn resolve(path: &str, home: &str, workdir: Option<&str>) -> Result<S
         }
         return Ok(clean(&format!("{home}/{rest}")));
     }
-    if path.starts_with('/') { Ok(clean(path)) } else { Ok(clean(&format!("{home}/{path}"))) }
+    if path.starts_with('/') {
+        Ok(clean(path))
+    } else {
+        Ok(clean(&format!("{home}/{path}")))
+    }
 }
 
 /// Removes empty parts, `.` and `..` without looking at the disk, as clients expect.
@@ -68,13 +72,20 @@ mod tests {
             ("/", None, "/"),
             ("a~b", None, "/home/user/a~b"),
         ] {
-            assert_eq!(resolve(path, home, workdir), Ok(expected.to_owned()), "{path:?} with {workdir:?}");
+            assert_eq!(
+                resolve(path, home, workdir),
+                Ok(expected.to_owned()),
+                "{path:?} with {workdir:?}"
+            );
         }
     }
 
     #[test]
     fn other_homes_and_impossible_names_are_refused() {
-        assert_eq!(resolve("~root/x", "/h", None), Err(PathError::OtherHome("~root/x".to_owned())));
+        assert_eq!(
+            resolve("~root/x", "/h", None),
+            Err(PathError::OtherHome("~root/x".to_owned()))
+        );
         assert_eq!(resolve("a\0b", "/h", None), Err(PathError::Nul));
     }
 }

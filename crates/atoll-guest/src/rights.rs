@@ -20,11 +20,16 @@ pub(crate) async fn act_as<T: Send + 'static>(
 ) -> io::Result<T> {
     let user = user.clone();
     let (answer, result) = oneshot::channel();
-    std::thread::Builder::new().name("as-user".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-        // A caller that went away wants no answer.
-        let _ = answer.send(assume(&user).and_then(|()| work()));
-    })?;
-    result.await.map_err(|_| io::Error::other("the thread ended without an answer"))?
+    std::thread::Builder::new()
+        .name("as-user".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            // A caller that went away wants no answer.
+            let _ = answer.send(assume(&user).and_then(|()| work()));
+        })?;
+    result
+        .await
+        .map_err(|_| io::Error::other("the thread ended without an answer"))?
 }
 
 /// Gives the calling thread the effective rights of `user`, for good.
@@ -43,5 +48,9 @@ fn assume(user: &User) -> io::Result<()> {
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

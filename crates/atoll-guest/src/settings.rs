@@ -46,7 +46,11 @@ impl Settings {
     pub(crate) fn check(&self, presented: Option<&[u8]>) -> Access {
         self.with(|current| match (&current.token, presented) {
             (None, _) => Access::Uninitialized,
-            (Some(token), Some(presented)) if equal_in_constant_time(token.as_bytes(), presented) => Access::Granted,
+            (Some(token), Some(presented))
+                if equal_in_constant_time(token.as_bytes(), presented) =>
+            {
+                Access::Granted
+            }
             (Some(_), _) => Access::Denied,
         })
     }
@@ -54,7 +58,14 @@ impl Settings {
     /// Takes over what an admitted `/init` says.
     pub(crate) fn apply(&self, init: InitRequest) {
         self.with(|current| {
-            let InitRequest { env_vars, access_token, default_user, default_workdir, timestamp: _, lifecycle_id: _ } = init;
+            let InitRequest {
+                env_vars,
+                access_token,
+                default_user,
+                default_workdir,
+                timestamp: _,
+                lifecycle_id: _,
+            } = init;
             if let Some(env) = env_vars {
                 current.env = env;
             }
@@ -99,7 +110,10 @@ fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
         return false;
     }
-    let difference = left.iter().zip(right).fold(0, |seen, (a, b)| seen | std::hint::black_box(a ^ b));
+    let difference = left
+        .iter()
+        .zip(right)
+        .fold(0, |seen, (a, b)| seen | std::hint::black_box(a ^ b));
     std::hint::black_box(difference) == 0
 }
 
@@ -111,7 +125,10 @@ mod tests {
     fn the_token_decides_once_it_is_set() {
         let settings = Settings::default();
         assert_eq!(settings.check(Some(b"x")), Access::Uninitialized);
-        settings.apply(InitRequest { access_token: Some("secret".to_owned()), ..InitRequest::default() });
+        settings.apply(InitRequest {
+            access_token: Some("secret".to_owned()),
+            ..InitRequest::default()
+        });
         assert_eq!(settings.check(Some(b"secret")), Access::Granted);
         assert_eq!(settings.check(Some(b"secreT")), Access::Denied);
         assert_eq!(settings.check(Some(b"secret2")), Access::Denied);
@@ -123,10 +140,16 @@ mod tests {
     fn variables_are_replaced_as_a_whole_and_only_when_given() {
         let settings = Settings::default();
         let vars = |name: &str| Some(BTreeMap::from([(name.to_owned(), "1".to_owned())]));
-        settings.apply(InitRequest { env_vars: vars("A"), ..InitRequest::default() });
+        settings.apply(InitRequest {
+            env_vars: vars("A"),
+            ..InitRequest::default()
+        });
         settings.apply(InitRequest::default());
         assert_eq!(settings.env(), vars("A").unwrap());
-        settings.apply(InitRequest { env_vars: vars("B"), ..InitRequest::default() });
+        settings.apply(InitRequest {
+            env_vars: vars("B"),
+            ..InitRequest::default()
+        });
         assert_eq!(settings.env(), vars("B").unwrap());
     }
 }

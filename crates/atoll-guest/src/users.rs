@@ -37,20 +37,30 @@ pub(crate) struct Users {
 impl Users {
     /// Reads them anew: commands may change them at any time.
     pub(crate) fn load() -> Self {
-        Self { passwd: read_bounded("/etc/passwd"), group: read_bounded("/etc/group") }
+        Self {
+            passwd: read_bounded("/etc/passwd"),
+            group: read_bounded("/etc/group"),
+        }
     }
 
     /// The user called `name`. `root` exists even where no file says so.
     pub(crate) fn find(&self, name: &str) -> Result<User, UserError> {
-        let found = self.passwd.lines().find_map(|line| parse_passwd(line).filter(|entry| entry.name == name));
+        let found = self
+            .passwd
+            .lines()
+            .find_map(|line| parse_passwd(line).filter(|entry| entry.name == name));
         match found {
             Some(mut user) => {
                 user.groups = self.groups_of(name, user.gid);
                 Ok(user)
             }
-            None if name == "root" => {
-                Ok(User { name: name.to_owned(), uid: 0, gid: 0, groups: self.groups_of(name, 0), home: "/root".to_owned() })
-            }
+            None if name == "root" => Ok(User {
+                name: name.to_owned(),
+                uid: 0,
+                gid: 0,
+                groups: self.groups_of(name, 0),
+                home: "/root".to_owned(),
+            }),
             None => Err(UserError(name.to_owned())),
         }
     }
@@ -59,7 +69,9 @@ impl Users {
         let mut groups = vec![primary];
         for line in self.group.lines() {
             let mut fields = line.split(':');
-            let (Some(_), Some(_), Some(gid), Some(members)) = (fields.next(), fields.next(), fields.next(), fields.next()) else {
+            let (Some(_), Some(_), Some(gid), Some(members)) =
+                (fields.next(), fields.next(), fields.next(), fields.next())
+            else {
                 continue;
             };
             let Ok(gid) = gid.parse() else { continue };
@@ -74,7 +86,9 @@ impl Users {
 /// One line of `/etc/passwd`; `None` when it is a comment or broken.
 fn parse_passwd(line: &str) -> Option<User> {
     let fields: Vec<&str> = line.split(':').collect();
-    let &[name, _password, uid, gid, _gecos, home, ..] = fields.as_slice() else { return None };
+    let &[name, _password, uid, gid, _gecos, home, ..] = fields.as_slice() else {
+        return None;
+    };
     if name.is_empty() || name.starts_with(['#', '+', '-']) {
         return None;
     }
@@ -83,7 +97,11 @@ fn parse_passwd(line: &str) -> Option<User> {
         uid: uid.parse().ok()?,
         gid: gid.parse().ok()?,
         groups: Vec::new(),
-        home: if home.starts_with('/') { home.to_owned() } else { "/".to_owned() },
+        home: if home.starts_with('/') {
+            home.to_owned()
+        } else {
+            "/".to_owned()
+        },
     })
 }
 
@@ -116,7 +134,13 @@ mod tests {
     fn a_user_has_its_groups_each_once() {
         assert_eq!(
             users().find("user"),
-            Ok(User { name: "user".to_owned(), uid: 1000, gid: 1000, groups: vec![1000, 27], home: "/home/user".to_owned() })
+            Ok(User {
+                name: "user".to_owned(),
+                uid: 1000,
+                gid: 1000,
+                groups: vec![1000, 27],
+                home: "/home/user".to_owned()
+            })
         );
     }
 
@@ -125,7 +149,10 @@ mod tests {
         for name in ["broken", "short", "# comment", "+nis", "", "use"] {
             assert_eq!(users().find(name), Err(UserError(name.to_owned())));
         }
-        assert_eq!(UserError("x".to_owned()).to_string(), "invalid username: 'x'");
+        assert_eq!(
+            UserError("x".to_owned()).to_string(),
+            "invalid username: 'x'"
+        );
     }
 
     #[test]

@@ -42,7 +42,10 @@ pub enum FrameError {
 /// # Errors
 /// When it does not fit into one.
 pub fn encode_frame(flags: u8, payload: &[u8]) -> Result<Bytes, FrameError> {
-    let length = u32::try_from(payload.len()).map_err(|_| FrameError::TooLarge { length: payload.len(), limit: u32::MAX as usize })?;
+    let length = u32::try_from(payload.len()).map_err(|_| FrameError::TooLarge {
+        length: payload.len(),
+        limit: u32::MAX as usize,
+    })?;
     let mut out = BytesMut::with_capacity(FRAME_HEADER_BYTES + payload.len());
     out.put_u8(flags);
     out.put_u32(length);
@@ -62,7 +65,10 @@ impl FrameDecoder {
     /// A decoder that refuses payloads longer than `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { buffer: BytesMut::new(), limit }
+        Self {
+            buffer: BytesMut::new(),
+            limit,
+        }
     }
 
     /// Adds bytes as they came.
@@ -75,7 +81,8 @@ impl FrameDecoder {
     /// # Errors
     /// As soon as a frame's header is wrong, before its payload is awaited.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
-        let Some((&[flags, a, b, c, d], _)) = self.buffer.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+        let Some((&[flags, a, b, c, d], _)) = self.buffer.split_first_chunk::<FRAME_HEADER_BYTES>()
+        else {
             return Ok(None);
         };
         if flags & !FLAG_END_OF_STREAM != 0 {
@@ -83,13 +90,19 @@ impl FrameDecoder {
         }
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         if length > self.limit {
-            return Err(FrameError::TooLarge { length, limit: self.limit });
+            return Err(FrameError::TooLarge {
+                length,
+                limit: self.limit,
+            });
         }
         if self.buffer.len() < FRAME_HEADER_BYTES + length {
             return Ok(None);
         }
         self.buffer.advance(FRAME_HEADER_BYTES);
-        Ok(Some(Frame { flags, payload: self.buffer.split_to(length).freeze() }))
+        Ok(Some(Frame {
+            flags,
+            payload: self.buffer.split_to(length).freeze(),
+        }))
     }
 
     /// Whether bytes of an unfinished frame are left.
@@ -120,7 +133,10 @@ pub struct RpcError {
 /// Kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the Connect specification defines them by name")]
+#[expect(
+    missing_docs,
+    reason = "the Connect specification defines them by name"
+)]
 pub enum Code {
     Canceled,
     Unknown,
@@ -199,9 +215,18 @@ mod tests {
         wire.extend_from_slice(&encode_frame(0, b"").unwrap());
         wire.extend_from_slice(&encode_frame(FLAG_END_OF_STREAM, b"{}").unwrap());
         let expected = vec![
-            Frame { flags: 0, payload: Bytes::from_static(b"hello") },
-            Frame { flags: 0, payload: Bytes::new() },
-            Frame { flags: FLAG_END_OF_STREAM, payload: Bytes::from_static(b"{}") },
+            Frame {
+                flags: 0,
+                payload: Bytes::from_static(b"hello"),
+            },
+            Frame {
+                flags: 0,
+                payload: Bytes::new(),
+            },
+            Frame {
+                flags: FLAG_END_OF_STREAM,
+                payload: Bytes::from_static(b"{}"),
+            },
         ];
         for piece in 1..=wire.len() {
             let mut decoder = FrameDecoder::new(16);
@@ -229,7 +254,13 @@ mod tests {
     fn a_huge_frame_is_refused_by_its_header_alone() {
         let mut decoder = FrameDecoder::new(1024);
         decoder.push(&[0, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(decoder.next_frame(), Err(FrameError::TooLarge { length: u32::MAX as usize, limit: 1024 }));
+        assert_eq!(
+            decoder.next_frame(),
+            Err(FrameError::TooLarge {
+                length: u32::MAX as usize,
+                limit: 1024
+            })
+        );
     }
 
     #[test]
@@ -241,13 +272,24 @@ mod tests {
 
     #[test]
     fn errors_travel_by_name() {
-        let end: EndOfStream =
-            serde_json::from_str(r#"{"error":{"code":"deadline_exceeded","message":"context deadline exceeded"}}"#).unwrap();
+        let end: EndOfStream = serde_json::from_str(
+            r#"{"error":{"code":"deadline_exceeded","message":"context deadline exceeded"}}"#,
+        )
+        .unwrap();
         assert_eq!(
             end.error,
-            Some(RpcError { code: Code::DeadlineExceeded, message: "context deadline exceeded".to_owned() })
+            Some(RpcError {
+                code: Code::DeadlineExceeded,
+                message: "context deadline exceeded".to_owned()
+            })
         );
-        assert_eq!(serde_json::to_string(&EndOfStream::default()).unwrap(), "{}");
-        assert_eq!(serde_json::to_string(&Code::NotFound).unwrap(), format!("\"{}\"", Code::NotFound));
+        assert_eq!(
+            serde_json::to_string(&EndOfStream::default()).unwrap(),
+            "{}"
+        );
+        assert_eq!(
+            serde_json::to_string(&Code::NotFound).unwrap(),
+            format!("\"{}\"", Code::NotFound)
+        );
     }
 }

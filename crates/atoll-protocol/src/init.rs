@@ -34,8 +34,17 @@ impl fmt::Debug for InitRequest {
     /// Without the secret and without the values of variables.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("InitRequest")
-            .field("env_vars", &self.env_vars.as_ref().map(|vars| vars.keys().collect::<Vec<_>>()))
-            .field("access_token", &self.access_token.as_ref().map(|_| "<secret>"))
+            .field(
+                "env_vars",
+                &self
+                    .env_vars
+                    .as_ref()
+                    .map(|vars| vars.keys().collect::<Vec<_>>()),
+            )
+            .field(
+                "access_token",
+                &self.access_token.as_ref().map(|_| "<secret>"),
+            )
             .field("default_user", &self.default_user)
             .field("default_workdir", &self.default_workdir)
             .field("timestamp", &self.timestamp)
@@ -70,7 +79,10 @@ mod tests {
     #[test]
     fn debug_output_keeps_the_secrets() {
         let init = InitRequest {
-            env_vars: Some(BTreeMap::from([("KEY".to_owned(), "hidden-value".to_owned())])),
+            env_vars: Some(BTreeMap::from([(
+                "KEY".to_owned(),
+                "hidden-value".to_owned(),
+            )])),
             access_token: Some("hidden-token".to_owned()),
             ..InitRequest::default()
         };

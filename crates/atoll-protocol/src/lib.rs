@@ -32,7 +32,13 @@ pub const SIGNAL_SCOPE_TREE: &str = "tree";
 pub const OUTPUT_CHUNK_BYTES: usize = 32 * 1024;
 
 /// Messages and service traits generated from `proto/`.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::restriction)]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction
+)]
 pub mod envd {
     connectrpc::include_generated!();
 

@@ -64,7 +64,10 @@ impl ExitStatus {
             Self::Signaled(signal) => SIGNAL_NAMES
                 .iter()
                 .find(|(number, _)| *number == signal)
-                .map_or_else(|| format!("signal: signal {signal}"), |(_, name)| format!("signal: {name}")),
+                .map_or_else(
+                    || format!("signal: signal {signal}"),
+                    |(_, name)| format!("signal: {name}"),
+                ),
         }
     }
 
@@ -91,9 +94,15 @@ mod tests {
 
     #[test]
     fn every_end_can_be_read_back() {
-        for status in (0..=255).map(ExitStatus::Exited).chain((1..=64).map(ExitStatus::Signaled)) {
+        for status in (0..=255)
+            .map(ExitStatus::Exited)
+            .chain((1..=64).map(ExitStatus::Signaled))
+        {
             let exited = matches!(status, ExitStatus::Exited(_));
-            assert_eq!(ExitStatus::parse(status.code(), exited, &status.text()), Some(status));
+            assert_eq!(
+                ExitStatus::parse(status.code(), exited, &status.text()),
+                Some(status)
+            );
         }
     }
 
@@ -101,7 +110,10 @@ mod tests {
     fn texts_are_those_that_clients_match() {
         assert_eq!(ExitStatus::Exited(3).text(), "exit status 3");
         assert_eq!(ExitStatus::Signaled(9).text(), "signal: killed");
-        assert_eq!(ExitStatus::parse(-1, false, "signal: segmentation fault (core dumped)"), Some(ExitStatus::Signaled(11)));
+        assert_eq!(
+            ExitStatus::parse(-1, false, "signal: segmentation fault (core dumped)"),
+            Some(ExitStatus::Signaled(11))
+        );
     }
 
     #[test]

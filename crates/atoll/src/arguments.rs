@@ -206,21 +206,7 @@ pub(crate) struct ShellArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateCommand {
     /// Build a template from a spec file, or one of the built-in ones by name.
-    #[command(after_help = "\
-Examples:
-  atoll template build base                    the built-in template
-  atoll template build ./data-science.toml     from a spec file
-  atoll template build base --no-cache         every step anew")]
-    Build {
-        /// Spec file, or the name of a built-in template.
-        spec: String,
-        /// Run every step again, also those that are cached.
-        #[arg(long)]
-        no_cache: bool,
-        /// Print events as JSON, one a line.
-        #[arg(long)]
-        json: bool,
-    },
+    Build(BuildArguments),
     /// List templates.
     #[command(alias = "ls")]
     List {
@@ -239,6 +225,30 @@ Examples:
         /// Its name.
         name: String,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll template build base                    the built-in template
+  atoll template build base --offline          the same from this host's packages
+  atoll template build ./data-science.toml     from a spec file
+  atoll template build base --no-cache         every step anew")]
+pub(crate) struct BuildArguments {
+    /// Spec file, or the name of a built-in template.
+    pub(crate) spec: String,
+
+    /// Run every step again, also those that are cached.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+
+    /// Build a built-in template from packages of this host, without the network.
+    #[arg(long)]
+    pub(crate) offline: bool,
+
+    /// Print events as JSON, one a line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -51,6 +51,11 @@ impl Home {
         &self.path
     }
 
+    /// Addresses of sandboxes on this host.
+    pub(crate) fn slot_range(&self) -> SlotRange {
+        self.settings.network_range.clone().unwrap_or_default()
+    }
+
     /// The runtime of the container tier.
     pub(crate) fn runtime(&self) -> anyhow::Result<Arc<dyn Runtime>> {
         Ok(Arc::new(ContainerRuntime::new(self.engine_config()?)))
@@ -67,7 +72,7 @@ impl Home {
             guest: self.unpack_guest()?,
             program: std::env::current_exe().context("cannot find this program's own file")?,
             oci_runtime,
-            slot_range: self.settings.network_range.clone().unwrap_or_default(),
+            slot_range: self.slot_range(),
         })
     }
 

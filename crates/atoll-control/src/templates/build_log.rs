@@ -27,7 +27,11 @@ impl BuildLog {
         fs::create_dir_all(&directory)?;
         let path = directory.join(format!("{name}-{}.log", now_ms()));
         let file = File::options().create(true).append(true).open(&path)?;
-        Ok(Self { path, file, last: LastLines::default() })
+        Ok(Self {
+            path,
+            file,
+            last: LastLines::default(),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -94,13 +98,19 @@ impl LastLines {
 
     fn lines(&self) -> Vec<String> {
         let open = String::from_utf8_lossy(&self.open).trim_end().to_owned();
-        self.lines.iter().cloned().chain((!open.is_empty()).then_some(open)).collect()
+        self.lines
+            .iter()
+            .cloned()
+            .chain((!open.is_empty()).then_some(open))
+            .collect()
     }
 }
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let elapsed = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -118,8 +128,13 @@ mod tests {
         }
         log.output(b"no end");
         let lines = log.last_lines();
-        assert_eq!((lines.len(), lines[0].as_str(), lines[20].as_str()), (21, "line 30", "no end"));
+        assert_eq!(
+            (lines.len(), lines[0].as_str(), lines[20].as_str()),
+            (21, "line 30", "no end")
+        );
         let text = fs::read_to_string(log.path()).unwrap();
-        assert!(text.starts_with("\n==> step 1: run something\nline 0\r\n") && text.ends_with("no end"));
+        assert!(
+            text.starts_with("\n==> step 1: run something\nline 0\r\n") && text.ends_with("no end")
+        );
     }
 }

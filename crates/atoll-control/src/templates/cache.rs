@@ -35,7 +35,15 @@ impl<'build, What: Serialize> Key<'build, What> {
         content: Option<&'build Digest>,
         (user, workdir, env): (&'build str, &'build str, &'build BTreeMap<String, String>),
     ) -> Self {
-        Self { version: BUILDER_VERSION, parents, what, content, user, workdir, env }
+        Self {
+            version: BUILDER_VERSION,
+            parents,
+            what,
+            content,
+            user,
+            workdir,
+            env,
+        }
     }
 
     pub(crate) fn digest(&self) -> io::Result<Digest> {
@@ -71,7 +79,10 @@ impl Cache {
     }
 
     pub(crate) fn put(&self, key: &Digest, layer: &Digest, step: &str) -> io::Result<()> {
-        let entry = Entry { layer: layer.clone(), step: step.to_owned() };
+        let entry = Entry {
+            layer: layer.clone(),
+            step: step.to_owned(),
+        };
         write_atomically(&self.path(key), &serde_json::to_vec_pretty(&entry)?)
     }
 

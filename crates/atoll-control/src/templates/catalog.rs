@@ -45,9 +45,23 @@ pub enum CatalogError {
         #[source]
         source: io::Error,
     },
-    /// A layer could not be removed.
-    #[error("cannot remove the layers of the template")]
+    /// A layer could not be found, made or removed.
+    #[error("cannot use the layers of the template")]
     Layers(#[from] LayerError),
+}
+
+/// The trees of a template's layers in the home, the top one first; those
+/// that are missing are made from their blobs.
+///
+/// # Errors
+/// When the home cannot be used or a layer is neither there nor in the blobs.
+pub async fn layer_directories(
+    home: &Path,
+    template: &Template,
+) -> Result<Vec<PathBuf>, CatalogError> {
+    TemplateCatalog::open(home)?
+        .layer_directories(template)
+        .await
 }
 
 impl TemplateCatalog {
@@ -61,9 +75,15 @@ impl TemplateCatalog {
             .recursive(true)
             .mode(0o700)
             .create(&directory)
-            .map_err(|source| CatalogError::File { path: directory.clone(), source })?;
+            .map_err(|source| CatalogError::File {
+                path: directory.clone(),
+                source,
+            })?;
         let blobs = atoll_store::Blobs::open(home).map_err(LayerError::from)?;
-        Ok(Self { directory, layers: Layers::open(home, blobs)? })
+        Ok(Self {
+            directory,
+            layers: Layers::open(home, blobs)?,
+        })
     }
 
     /// The layers the templates are made of.
@@ -77,11 +97,17 @@ impl TemplateCatalog {
     /// # Errors
     /// When the directory or a record cannot be read.
     pub fn list(&self) -> Result<Vec<Template>, CatalogError> {
-        let failed = |source| CatalogError::File { path: self.directory.clone(), source };
+        let failed = |source| CatalogError::File {
+            path: self.directory.clone(),
+            source,
+        };
         let mut templates = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            let name = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(|name| name.parse().ok());
+            let name = name
+                .to_str()
+                .and_then(|name| name.strip_suffix(".json"))
+                .and_then(|name| name.parse().ok());
             if let Some(name) = name {
                 templates.extend(self.get(&name)?);
             }
@@ -97,9 +123,9 @@ impl TemplateCatalog {
     pub fn get(&self, name: &TemplateName) -> Result<Option<Template>, CatalogError> {
         let path = self.record_path(name);
         match fs::read(&path) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes).map(Some).map_err(|source| CatalogError::Record { path, source })
-            }
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|source| CatalogError::Record { path, source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(CatalogError::File { path, source }),
         }
@@ -111,8 +137,10 @@ impl TemplateCatalog {
     /// When the file system refuses; the previous record is then untouched.
     pub fn save(&self, template: &Template) -> Result<(), CatalogError> {
         let path = self.record_path(&template.name);
-        let json = serde_json::to_vec_pretty(template)
-            .map_err(|source| CatalogError::Record { path: path.clone(), source })?;
+        let json = serde_json::to_vec_pretty(template).map_err(|source| CatalogError::Record {
+            path: path.clone(),
+            source,
+        })?;
         write_atomically(&path, &json).map_err(|source| CatalogError::File { path, source })
     }
 
@@ -123,13 +151,23 @@ impl TemplateCatalog {
     /// # Errors
     /// When there is none of that name, a build is under way, or a file could
     /// not be removed.
-    pub async fn remove(&self, name: &TemplateName, in_use: &BTreeSet<Digest>) -> Result<Template, CatalogError> {
+    pub async fn remove(
+        &self,
+        name: &TemplateName,
+        in_use: &BTreeSet<Digest>,
+    ) -> Result<Template, CatalogError> {
         let _lock = self.lock_against_builds()?;
-        let template = self.get(name)?.ok_or_else(|| CatalogError::Missing(name.clone()))?;
+        let template = self
+            .get(name)?
+            .ok_or_else(|| CatalogError::Missing(name.clone()))?;
         let path = self.record_path(name);
         fs::remove_file(&path).map_err(|source| CatalogError::File { path, source })?;
         let kept = self.kept(in_use)?;
-        for layer in template.layers.iter().filter(|layer| !kept.contains(*layer)) {
+        for layer in template
+            .layers
+            .iter()
+            .filter(|layer| !kept.contains(*layer))
+        {
             self.layers.remove(layer).await?;
         }
         Ok(template)
@@ -140,7 +178,10 @@ impl TemplateCatalog {
     ///
     /// # Errors
     /// When a build is under way or a file could not be removed.
-    pub async fn collect_garbage(&self, in_use: &BTreeSet<Digest>) -> Result<Vec<Digest>, CatalogError> {
+    pub async fn collect_garbage(
+        &self,
+        in_use: &BTreeSet<Digest>,
+    ) -> Result<Vec<Digest>, CatalogError> {
         let _lock = self.lock_against_builds()?;
         self.layers.sweep()?;
         let kept = self.kept(in_use)?;
@@ -159,10 +200,17 @@ impl TemplateCatalog {
     ///
     /// # Errors
     /// When a layer is neither there nor in the blobs.
-    pub async fn layer_paths(&self, template: &Template) -> Result<Vec<PathBuf>, CatalogError> {
+    pub async fn layer_directories(
+        &self,
+        template: &Template,
+    ) -> Result<Vec<PathBuf>, CatalogError> {
         let mut paths = Vec::with_capacity(template.layers.len());
         for layer in &template.layers {
-            paths.push(self.layers.ensure(layer, atoll_store::no_progress()).await?);
+            paths.push(
+                self.layers
+                    .ensure(layer, atoll_store::no_progress())
+                    .await?,
+            );
         }
         Ok(paths)
     }

@@ -60,10 +60,17 @@ pub enum ContextError {
 /// Finds everything below `from` in the directory `context`.
 pub(crate) fn select(context: Option<&Path>, from: &Path) -> Result<Selection, ContextError> {
     let context = context.ok_or_else(|| ContextError::NoDirectory(from.to_owned()))?;
-    let read = |path: &Path, source| ContextError::Read { path: path.to_owned(), source };
-    let context = context.canonicalize().map_err(|error| read(context, error))?;
+    let read = |path: &Path, source| ContextError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let context = context
+        .canonicalize()
+        .map_err(|error| read(context, error))?;
     let top = confined(&context, from)?;
-    let is_directory = fs::metadata(&top).map_err(|error| read(from, error))?.is_dir();
+    let is_directory = fs::metadata(&top)
+        .map_err(|error| read(from, error))?
+        .is_dir();
     let mut entries = Vec::new();
     let mut pending = vec![(PathBuf::new(), from.to_owned())];
     while let Some((name, shown)) = pending.pop() {
@@ -71,7 +78,8 @@ pub(crate) fn select(context: Option<&Path>, from: &Path) -> Result<Selection, C
         let data = fs::metadata(&path).map_err(|error| read(&shown, error))?;
         let mode = data.permissions().mode() & 0o777;
         if data.is_dir() {
-            let is_link = fs::symlink_metadata(context.join(&shown)).is_ok_and(|data| data.is_symlink());
+            let is_link =
+                fs::symlink_metadata(context.join(&shown)).is_ok_and(|data| data.is_symlink());
             if is_link && !name.as_os_str().is_empty() {
                 return Err(ContextError::DirectoryLink(shown));
             }
@@ -80,18 +88,36 @@ pub(crate) fn select(context: Option<&Path>, from: &Path) -> Result<Selection, C
                 pending.push((name.join(&part), shown.join(&part)));
             }
             if !name.as_os_str().is_empty() {
-                entries.push(Entry { name, path, mode, is_directory: true });
+                entries.push(Entry {
+                    name,
+                    path,
+                    mode,
+                    is_directory: true,
+                });
             }
         } else if data.is_file() {
-            let name = if name.as_os_str().is_empty() { PathBuf::from(from.file_name().unwrap_or_default()) } else { name };
-            entries.push(Entry { name, path, mode, is_directory: false });
+            let name = if name.as_os_str().is_empty() {
+                PathBuf::from(from.file_name().unwrap_or_default())
+            } else {
+                name
+            };
+            entries.push(Entry {
+                name,
+                path,
+                mode,
+                is_directory: false,
+            });
         } else {
             return Err(ContextError::Unsupported(shown));
         }
     }
     entries.sort_by(|left, right| left.name.cmp(&right.name));
     let digest = digest(is_directory, &entries)?;
-    Ok(Selection { is_directory, entries, digest })
+    Ok(Selection {
+        is_directory,
+        entries,
+        digest,
+    })
 }
 
 /// The real path of `shown`, when it is inside of `context`.
@@ -99,8 +125,15 @@ fn confined(context: &Path, shown: &Path) -> Result<PathBuf, ContextError> {
     let real = context
         .join(shown)
         .canonicalize()
-        .map_err(|source| ContextError::Read { path: shown.to_owned(), source })?;
-    if real.starts_with(context) { Ok(real) } else { Err(ContextError::Outside(shown.to_owned())) }
+        .map_err(|source| ContextError::Read {
+            path: shown.to_owned(),
+            source,
+        })?;
+    if real.starts_with(context) {
+        Ok(real)
+    } else {
+        Err(ContextError::Outside(shown.to_owned()))
+    }
 }
 
 fn digest(is_directory: bool, entries: &[Entry]) -> Result<Digest, ContextError> {
@@ -117,7 +150,10 @@ fn digest(is_directory: bool, entries: &[Entry]) -> Result<Digest, ContextError>
         if entry.is_directory {
             continue;
         }
-        let read = |source| ContextError::Read { path: entry.name.clone(), source };
+        let read = |source| ContextError::Read {
+            path: entry.name.clone(),
+            source,
+        };
         let mut file = File::open(&entry.path).map_err(read)?;
         let mut content = Hasher::new();
         loop {
@@ -145,18 +181,35 @@ mod tests {
         fs::write(app.join("main.py"), "print(1)").unwrap();
         symlink("main.py", app.join("link.py")).unwrap();
         let names = |selection: &Selection| {
-            selection.entries.iter().map(|entry| entry.name.display().to_string()).collect::<Vec<_>>()
+            selection
+                .entries
+                .iter()
+                .map(|entry| entry.name.display().to_string())
+                .collect::<Vec<_>>()
         };
         let first = select(Some(context.path()), Path::new("app")).unwrap();
         assert_eq!(names(&first), ["empty", "link.py", "main.py"]);
-        assert_eq!(select(Some(context.path()), Path::new("./app")).unwrap().digest, first.digest);
+        assert_eq!(
+            select(Some(context.path()), Path::new("./app"))
+                .unwrap()
+                .digest,
+            first.digest
+        );
         fs::set_permissions(app.join("main.py"), fs::Permissions::from_mode(0o755)).unwrap();
         let second = select(Some(context.path()), Path::new("app")).unwrap();
         assert_ne!(second.digest, first.digest);
         fs::write(app.join("main.py"), "print(2)").unwrap();
-        assert_ne!(select(Some(context.path()), Path::new("app")).unwrap().digest, second.digest);
+        assert_ne!(
+            select(Some(context.path()), Path::new("app"))
+                .unwrap()
+                .digest,
+            second.digest
+        );
         let file = select(Some(context.path()), Path::new("app/main.py")).unwrap();
-        assert_eq!((file.is_directory, names(&file)), (false, vec!["main.py".to_owned()]));
+        assert_eq!(
+            (file.is_directory, names(&file)),
+            (false, vec!["main.py".to_owned()])
+        );
     }
 
     #[test]
@@ -166,16 +219,31 @@ mod tests {
         fs::create_dir(at("dir")).unwrap();
         symlink("/etc/passwd", at("dir/out")).unwrap();
         let outside = select(Some(context.path()), Path::new("dir"));
-        assert!(matches!(outside, Err(ContextError::Outside(_))), "{outside:?}");
+        assert!(
+            matches!(outside, Err(ContextError::Outside(_))),
+            "{outside:?}"
+        );
         symlink("/etc", at("etc")).unwrap();
         let outside = select(Some(context.path()), Path::new("etc/passwd"));
-        assert!(matches!(outside, Err(ContextError::Outside(_))), "{outside:?}");
+        assert!(
+            matches!(outside, Err(ContextError::Outside(_))),
+            "{outside:?}"
+        );
         fs::create_dir(at("circle")).unwrap();
         symlink(".", at("circle/again")).unwrap();
         let circle = select(Some(context.path()), Path::new("circle"));
-        assert!(matches!(circle, Err(ContextError::DirectoryLink(_))), "{circle:?}");
+        assert!(
+            matches!(circle, Err(ContextError::DirectoryLink(_))),
+            "{circle:?}"
+        );
         let missing = select(Some(context.path()), Path::new("nothing"));
-        assert!(matches!(missing, Err(ContextError::Read { .. })), "{missing:?}");
-        assert!(matches!(select(None, Path::new("dir")), Err(ContextError::NoDirectory(_))));
+        assert!(
+            matches!(missing, Err(ContextError::Read { .. })),
+            "{missing:?}"
+        );
+        assert!(matches!(
+            select(None, Path::new("dir")),
+            Err(ContextError::NoDirectory(_))
+        ));
     }
 }

@@ -16,11 +16,6 @@ pub enum BuildEvent {
         /// The template.
         name: TemplateName,
     },
-    /// The template is there already, of the same spec.
-    Reused {
-        /// The template.
-        name: TemplateName,
-    },
     /// The build begins.
     Started {
         /// The template.

@@ -17,7 +17,9 @@ pub struct TemplateName(String);
 
 /// The text is not a template name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a template name (expected 1 to {NAME_BYTES} characters of a-z, 0-9, `-` and `_`)")]
+#[error(
+    "`{0}` is not a template name (expected 1 to {NAME_BYTES} characters of a-z, 0-9, `-` and `_`)"
+)]
 pub struct InvalidTemplateName(String);
 
 impl TemplateName {
@@ -32,10 +34,15 @@ impl FromStr for TemplateName {
     type Err = InvalidTemplateName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let allowed =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        let allowed = |byte: u8| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_'
+        };
         let valid = (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed);
-        if valid { Ok(Self(text.to_owned())) } else { Err(InvalidTemplateName(text.chars().take(100).collect())) }
+        if valid {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidTemplateName(text.chars().take(100).collect()))
+        }
     }
 }
 
@@ -106,7 +113,9 @@ mod tests {
             assert_eq!(text.parse::<TemplateName>().unwrap().as_str(), text);
         }
         let long = "a".repeat(65);
-        for text in ["", ".", "..", "a/b", "A", "a b", "a.json", "ä", "base:tag", &long] {
+        for text in [
+            "", ".", "..", "a/b", "A", "a b", "a.json", "ä", "base:tag", &long,
+        ] {
             assert!(text.parse::<TemplateName>().is_err(), "{text}");
         }
     }

@@ -49,7 +49,11 @@ impl Lock {
     }
 
     fn attempt(path: &Path, operation: FlockOperation) -> io::Result<Option<Self>> {
-        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)?;
         match flock(&file, operation) {
             Ok(()) => Ok(Some(Self { _file: file })),
             Err(Errno::WOULDBLOCK) => Ok(None),

@@ -59,13 +59,13 @@ pub struct Resources {
 impl Resources {
     /// `limits` with what is named here put in.
     #[must_use]
-    pub fn apply(&self, limits: Limits) -> Limits {
+    pub fn apply(&self, limits: &Limits) -> Limits {
         Limits {
             memory_mib: self.memory_mib.unwrap_or(limits.memory_mib),
             cpu_millis: self.cpu_millis.unwrap_or(limits.cpu_millis),
             disk_mib: self.disk_mib.unwrap_or(limits.disk_mib),
             pids: self.pids.unwrap_or(limits.pids),
-            ..limits
+            ..limits.clone()
         }
     }
 }

@@ -4,15 +4,18 @@
 //! `env` at the top is in force from the first step on; `user` and `workdir`
 //! at the top are what sandboxes of the finished template get.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::ops::Range;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use atoll_engine::Limits;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
+
+use check::{Check, checked_directory, checked_env, checked_source, checked_step, checked_user};
 
 use super::step::Step;
 use super::{Resources, TemplateName};
@@ -137,10 +140,20 @@ impl TemplateSpec {
     /// # Errors
     /// When it cannot be read or is refused.
     pub fn load(path: &Path) -> Result<Self, SpecError> {
-        let read = |source| SpecError::Read { path: path.to_owned(), source };
+        let read = |source| SpecError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let text = fs::read_to_string(path).map_err(read)?;
-        let context = path.canonicalize().map_err(read)?.parent().map(Path::to_owned);
-        Ok(Self { context, ..Self::parse(&text, &path.display().to_string())? })
+        let context = path
+            .canonicalize()
+            .map_err(read)?
+            .parent()
+            .map(Path::to_owned);
+        Ok(Self {
+            context,
+            ..Self::parse(&text, &path.display().to_string())?
+        })
     }
 
     /// Reads a spec from text; `origin` names it in messages.
@@ -148,22 +161,36 @@ impl TemplateSpec {
     /// # Errors
     /// When it is refused.
     pub fn parse(text: &str, origin: &str) -> Result<Self, SpecError> {
-        let raw: RawSpec = toml::from_str(text)
-            .map_err(|error| SpecError::Syntax { origin: origin.to_owned(), message: error.to_string() })?;
+        let raw: RawSpec = toml::from_str(text).map_err(|error| SpecError::Syntax {
+            origin: origin.to_owned(),
+            message: error.to_string(),
+        })?;
         let check = Check { text, origin };
-        let name = check.field("name", &raw.name, |name| name.parse().map_err(|error| format!("is refused: {error}")))?;
+        let name = check.field("name", &raw.name, |name| {
+            name.parse().map_err(|error| format!("is refused: {error}"))
+        })?;
         let from = check.field("from", &raw.from, |from| checked_source(from, &raw.name))?;
         let env = match &raw.env {
             Some(env) => check.field("env", env, checked_env)?,
             None => BTreeMap::new(),
         };
-        let user = raw.user.as_ref().map(|user| check.field("user", user, |user| checked_user(user))).transpose()?;
-        let workdir =
-            raw.workdir.as_ref().map(|path| check.field("workdir", path, |path| checked_directory(path))).transpose()?;
+        let user = raw
+            .user
+            .as_ref()
+            .map(|user| check.field("user", user, |user| checked_user(user)))
+            .transpose()?;
+        let workdir = raw
+            .workdir
+            .as_ref()
+            .map(|path| check.field("workdir", path, |path| checked_directory(path)))
+            .transpose()?;
         let resources = match &raw.resources {
             Some(resources) => check.field("resources", resources, |resources| {
-                let limits = resources.apply(Limits::default());
-                limits.validate().map(|()| resources.clone()).map_err(|error| format!("cannot be: {error}"))
+                let limits = resources.apply(&Limits::default());
+                limits
+                    .validate()
+                    .map(|()| resources.clone())
+                    .map_err(|error| format!("cannot be: {error}"))
             })?,
             None => Resources::default(),
         };
@@ -172,121 +199,19 @@ impl TemplateSpec {
             steps.push(check.field(&format!("steps[{index}]"), step, checked_step)?);
         }
         let (start_cmd, ready_cmd) = (raw.start_cmd, raw.ready_cmd);
-        Ok(Self { name, from, env, user, workdir, start_cmd, ready_cmd, resources, steps, context: None })
-    }
-}
-
-/// Where a message points to.
-struct Check<'text> {
-    text: &'text str,
-    origin: &'text str,
-}
-
-impl Check<'_> {
-    fn field<Raw, Checked>(
-        &self,
-        field: &str,
-        value: &Spanned<Raw>,
-        check: impl FnOnce(&Raw) -> Result<Checked, String>,
-    ) -> Result<Checked, SpecError> {
-        check(value.get_ref()).map_err(|problem| SpecError::Field {
-            origin: self.origin.to_owned(),
-            line: self.line(&value.span()),
-            field: field.to_owned(),
-            problem,
+        Ok(Self {
+            name,
+            from,
+            env,
+            user,
+            workdir,
+            start_cmd,
+            ready_cmd,
+            resources,
+            steps,
+            context: None,
         })
     }
-
-    fn line(&self, span: &Range<usize>) -> usize {
-        self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
-    }
-}
-
-fn checked_source(source: &Source, name: &Spanned<String>) -> Result<Source, String> {
-    match source {
-        Source::Debian(debian) => {
-            for package in &debian.packages {
-                let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte);
-                let starts = package.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-                if !starts || !package.bytes().all(allowed) {
-                    return Err(format!("has `{package}`, which is not the name of a package"));
-                }
-            }
-        }
-        Source::Template(parent) if parent.as_str() == name.get_ref() => {
-            return Err("names the template itself".to_owned());
-        }
-        Source::Host | Source::Template(_) => {}
-    }
-    Ok(source.clone())
-}
-
-fn checked_env(env: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, String> {
-    for (name, value) in env {
-        let valid = !name.is_empty()
-            && !name.starts_with(|first: char| first.is_ascii_digit())
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if !valid {
-            return Err(format!("has `{name}`, which is not the name of a variable"));
-        }
-        if value.contains('\0') {
-            return Err(format!("has a zero byte in `{name}`"));
-        }
-    }
-    Ok(env.clone())
-}
-
-fn checked_user(user: &str) -> Result<String, String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    let valid = (1..=32).contains(&user.len()) && user.bytes().all(allowed) && !user.starts_with(['-', '.']);
-    if valid { Ok(user.to_owned()) } else { Err(format!("is `{}`, which is not the name of a user", user.escape_debug())) }
-}
-
-fn checked_directory(path: &str) -> Result<String, String> {
-    let climbs = Path::new(path).components().any(|part| part == Component::ParentDir);
-    if !path.starts_with('/') || climbs || path.contains('\0') || path.len() > 4000 {
-        return Err(format!("is `{}`, but must be an absolute path without `..`", path.escape_debug()));
-    }
-    Ok(path.to_owned())
-}
-
-fn checked_step(step: &RawStep) -> Result<Step, String> {
-    let user = step.user.as_deref().map(checked_user).transpose()?;
-    match step {
-        RawStep { run: Some(command), copy: None, env: None, workdir: None, .. } => {
-            if command.trim().is_empty() || command.contains('\0') {
-                return Err("has an empty `run`".to_owned());
-            }
-            Ok(Step::Run { command: command.clone(), user })
-        }
-        RawStep { run: None, copy: Some(copy), env: None, workdir: None, .. } => {
-            let from = checked_context_path(&copy.from)?;
-            let climbs = Path::new(&copy.to).components().any(|part| part == Component::ParentDir);
-            if copy.to.is_empty() || climbs || copy.to.contains('\0') {
-                return Err(format!("copies to `{}`, but that must be a path without `..`", copy.to.escape_debug()));
-            }
-            Ok(Step::Copy { from, to: copy.to.clone(), user })
-        }
-        RawStep { run: None, copy: None, env: Some(env), user: None, workdir: None } => checked_env(env).map(Step::Env),
-        RawStep { run: None, copy: None, env: None, workdir: Some(path), user: None } => {
-            checked_directory(path).map(Step::Workdir)
-        }
-        RawStep { run: None, copy: None, env: None, workdir: None, user: Some(_) } => {
-            user.map(Step::User).ok_or_else(|| "has no user".to_owned())
-        }
-        _ => Err("must have exactly one of `run`, `copy`, `env`, `user` and `workdir` \
-                  (`user` may stand beside `run` and `copy`)"
-            .to_owned()),
-    }
-}
-
-fn checked_context_path(from: &str) -> Result<PathBuf, String> {
-    let path = Path::new(from);
-    let inside = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if from.is_empty() || !inside || from.contains('\0') {
-        return Err(format!("copies `{}`, but files come from the directory of the spec only", from.escape_debug()));
-    }
-    Ok(path.to_owned())
 }
 
 #[cfg(test)]
@@ -324,11 +249,21 @@ mod tests {
             workdir: Some("/home/user".to_owned()),
             start_cmd: Some("npm start".to_owned()),
             ready_cmd: Some("curl -f localhost:3000".to_owned()),
-            resources: Resources { memory_mib: Some(2048), ..Resources::default() },
+            resources: Resources {
+                memory_mib: Some(2048),
+                ..Resources::default()
+            },
             steps: vec![
-                Step::Run { command: "apt-get update".to_owned(), user: None },
+                Step::Run {
+                    command: "apt-get update".to_owned(),
+                    user: None,
+                },
                 Step::User("user".to_owned()),
-                Step::Copy { from: "app".into(), to: "/srv/".to_owned(), user: Some("root".to_owned()) },
+                Step::Copy {
+                    from: "app".into(),
+                    to: "/srv/".to_owned(),
+                    user: Some("root".to_owned()),
+                },
                 Step::Env([("A".to_owned(), "b".to_owned())].into()),
                 Step::Workdir("/srv".to_owned()),
             ],
@@ -341,21 +276,60 @@ mod tests {
     fn mistakes_are_named_with_their_line() {
         let head = "name = \"x\"\nfrom = \"host\"\n";
         let cases = [
-            ("name = \"X/y\"\nfrom = \"host\"", "s.toml, line 1: `name` is refused: `X/y` is not a template name"),
+            (
+                "name = \"X/y\"\nfrom = \"host\"",
+                "s.toml, line 1: `name` is refused: `X/y` is not a template name",
+            ),
             ("name = \"x\"\nfrom = \"moon\"", "unknown variant `moon`"),
-            ("name = \"x\"\nfrom = { template = \"x\" }", "line 2: `from` names the template itself"),
-            ("name = \"x\"\nfrom = { debian = { packages = [\"a b\"] } }", "`a b`, which is not the name of a package"),
-            ("name = \"x\"\nfrom = { debian = { packages = [], mirror = \"m\" } }", "unknown field `mirror`"),
+            (
+                "name = \"x\"\nfrom = { template = \"x\" }",
+                "line 2: `from` names the template itself",
+            ),
+            (
+                "name = \"x\"\nfrom = { debian = { packages = [\"a b\"] } }",
+                "`a b`, which is not the name of a package",
+            ),
+            (
+                "name = \"x\"\nfrom = { debian = { packages = [], mirror = \"m\" } }",
+                "unknown field `mirror`",
+            ),
             (&format!("{head}colour = 1"), "unknown field `colour`"),
-            (&format!("{head}env = {{ \"1A\" = \"\" }}"), "line 3: `env` has `1A`"),
-            (&format!("{head}workdir = \"home\""), "line 3: `workdir` is `home`, but must be an absolute path"),
-            (&format!("{head}resources = {{ memory_mib = 1 }}"), "line 3: `resources` cannot be: memory (MiB) = 1"),
-            (&format!("{head}[[steps]]\nrun = \"a\"\nenv = {{}}"), "line 3: `steps[0]` must have exactly one of"),
-            (&format!("{head}[[steps]]"), "line 3: `steps[0]` must have exactly one of"),
-            (&format!("{head}[[steps]]\nuser = \"a b\""), "which is not the name of a user"),
-            (&format!("{head}[[steps]]\ncopy = {{ from = \"../x\", to = \"/x\" }}"), "copies `../x`, but files come from"),
-            (&format!("{head}[[steps]]\ncopy = {{ from = \"/etc/passwd\", to = \"/x\" }}"), "copies `/etc/passwd`, but"),
-            (&format!("{head}[[steps]]\ncopy = {{ from = \"x\", to = \"/../x\" }}"), "copies to `/../x`, but"),
+            (
+                &format!("{head}env = {{ \"1A\" = \"\" }}"),
+                "line 3: `env` has `1A`",
+            ),
+            (
+                &format!("{head}workdir = \"home\""),
+                "line 3: `workdir` is `home`, but must be an absolute path",
+            ),
+            (
+                &format!("{head}resources = {{ memory_mib = 1 }}"),
+                "line 3: `resources` cannot be: memory (MiB) = 1",
+            ),
+            (
+                &format!("{head}[[steps]]\nrun = \"a\"\nenv = {{}}"),
+                "line 3: `steps[0]` must have exactly one of",
+            ),
+            (
+                &format!("{head}[[steps]]"),
+                "line 3: `steps[0]` must have exactly one of",
+            ),
+            (
+                &format!("{head}[[steps]]\nuser = \"a b\""),
+                "which is not the name of a user",
+            ),
+            (
+                &format!("{head}[[steps]]\ncopy = {{ from = \"../x\", to = \"/x\" }}"),
+                "copies `../x`, but files come from",
+            ),
+            (
+                &format!("{head}[[steps]]\ncopy = {{ from = \"/etc/passwd\", to = \"/x\" }}"),
+                "copies `/etc/passwd`, but",
+            ),
+            (
+                &format!("{head}[[steps]]\ncopy = {{ from = \"x\", to = \"/../x\" }}"),
+                "copies to `/../x`, but",
+            ),
         ];
         for (text, expected) in cases {
             let message = TemplateSpec::parse(text, "s.toml").unwrap_err().to_string();

@@ -39,9 +39,16 @@ impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run { command, .. } => {
-                let mut lines = command.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+                let mut lines = command
+                    .lines()
+                    .map(str::trim)
+                    .filter(|line| !line.is_empty() && !line.starts_with('#'));
                 let first: String = lines.next().unwrap_or_default().chars().take(100).collect();
-                write!(out, "run {first}{}", if lines.next().is_some() { " …" } else { "" })
+                write!(
+                    out,
+                    "run {first}{}",
+                    if lines.next().is_some() { " …" } else { "" }
+                )
             }
             Self::Copy { from, to, .. } => write!(out, "copy {} to {to}", from.display()),
             Self::Env(variables) => {

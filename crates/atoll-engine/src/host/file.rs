@@ -1,8 +1,11 @@
-//! State on disk: whole or absent, never half.
+//! State on disk, whole or absent and never half, and sockets beside it.
+
+#![expect(clippy::disallowed_methods, reason = "this is the seam: each call here stands between the failpoints of a host object")]
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use serde::Serialize;
@@ -19,6 +22,19 @@ pub(crate) fn write_state(object: HostObject, path: &Path, value: &impl Serializ
         drop(file);
         fs::rename(&fresh, path)
     })
+}
+
+/// Gives a finished file its final name in one step.
+pub(crate) fn commit(object: HostObject, fresh: &Path, path: &Path) -> io::Result<()> {
+    creates(object, || fs::rename(fresh, path))
+}
+
+/// A socket at `path` that only root can reach.
+pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener = creates(HostObject::ControlSocket, || UnixListener::bind(path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Makes `path` and its parents; only the last one gets `mode` if it is new.

@@ -50,6 +50,8 @@ host_objects! {
     ForwardingSwitch => "forwarding_switch",
     /// A disk image file.
     DiskImage => "disk_image",
+    /// A disk image made in advance, when a sandbox takes it.
+    PooledDiskTaken => "pooled_disk_taken",
     /// A disk image made in advance.
     PooledDisk => "pooled_disk",
     /// The empty file system that disks are copies of.

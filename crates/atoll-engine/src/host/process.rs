@@ -1,5 +1,7 @@
 //! Processes: who one is for certain, and calls that run in a child.
 
+#![expect(clippy::disallowed_methods, reason = "this is the seam: each call here stands between the failpoints of a host object")]
+
 use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -113,6 +115,14 @@ pub(crate) fn pidfd(pid: i32) -> io::Result<OwnedFd> {
 /// Joins the namespaces `types` of the process behind `pidfd`.
 pub(crate) fn enter(pidfd: impl AsFd, types: rustix::thread::ThreadNameSpaceType) -> io::Result<()> {
     Ok(rustix::thread::move_into_thread_name_spaces(pidfd.as_fd(), types)?)
+}
+
+/// Moves the calling thread, and no other, into a new network namespace.
+pub(crate) fn new_network_namespace() -> io::Result<()> {
+    // SAFETY: NEWNET replaces the network namespace of this thread alone; no
+    // file descriptor or memory is unshared, so nothing else is affected.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
+    Ok(())
 }
 
 /// Runs `work` with this thread in the network namespace `namespace`.

@@ -12,7 +12,7 @@ use super::message::{Failure, MonitorRequest, Ready};
 use crate::bundle::{self, BundlePaths};
 use crate::cgroup::Cgroup;
 use crate::disk::{self, Disks};
-use crate::host::file::make_dir;
+use crate::host::file::{listen, make_dir};
 use crate::host::mount::{self, Access, InnerMount};
 use crate::host::process::{ProcessIdentity, enter, in_child, pidfd, within_network};
 use crate::host::{HostObject, creates};
@@ -143,7 +143,7 @@ impl Failure {
     fn from_network(error: &network::NetworkError) -> Self {
         let failure = Self::new("cannot make the network", error);
         match error.hint() {
-            Some(hint) => failure.with_hint(&hint),
+            Some(hint) => failure.with_hint(hint),
             None => failure,
         }
     }
@@ -201,11 +201,4 @@ fn adjust(spec: &SandboxSpec, cgroup: &Cgroup, init: &OwnedFd, pid: i32, scratch
         fs::write("/proc/sys/user/max_user_namespaces", "0")
     })
     .map_err(|error| Failure::new("cannot close nested user namespaces", &error))
-}
-
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let listener = creates(HostObject::ControlSocket, || UnixListener::bind(path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }

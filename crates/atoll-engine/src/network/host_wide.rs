@@ -12,7 +12,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -20,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::NetworkError;
 use super::slot::SlotRange;
 use super::{firewall, forwarding, nft, setting, uplink, veth};
+use crate::host::file::{make_dir, remove_file, write_state};
 use crate::host::{HostObject, creates};
 
 const RECORD: &str = "/run/atoll/network.json";
@@ -75,6 +76,15 @@ impl<'a> HostWide<'a> {
     }
 
     pub(super) fn ensure(&self, range: &SlotRange) -> Result<(), NetworkError> {
+        self.ensure_with(range, nft::replace_table)
+    }
+
+    /// As [`Self::ensure`], with another way to load the rules.
+    pub(super) fn ensure_with(
+        &self,
+        range: &SlotRange,
+        load: impl FnOnce(&str) -> Result<(), NetworkError>,
+    ) -> Result<(), NetworkError> {
         let ruleset = firewall::ruleset(range);
         let fingerprint = fingerprint(&ruleset);
         let boot = setting::read("kernel/random/boot_id")?;
@@ -111,7 +121,7 @@ impl<'a> HostWide<'a> {
         };
         self.write(&record)?;
         // The rules first: nothing is ever forwarded unfiltered.
-        creates(HostObject::NftTable, || nft::replace_table(&ruleset))?;
+        creates(HostObject::NftTable, || load(&ruleset))?;
         if !forwarding {
             forwarding::switch_on()?;
         }
@@ -131,12 +141,7 @@ impl<'a> HostWide<'a> {
         if known.is_some() || nft::rule_count()? > 0 {
             nft::remove_table()?;
         }
-        match fs::remove_file(self.record) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(self.failed("remove", error))
-            }
-            _ => Ok(()),
-        }
+        remove_file(self.record).map_err(|error| self.failed("remove", error))
     }
 
     /// The record of this boot. One that cannot be understood is as good as
@@ -159,18 +164,15 @@ impl<'a> HostWide<'a> {
         }
     }
 
-    /// Writes the record whole or not at all.
+    /// Writes the record whole or not at all. It is named as the table, whose
+    /// first trace on this host it is: so the failpoints reach every state
+    /// there is (none, intent, rules without forwarding, everything).
     fn write(&self, record: &Record) -> Result<(), NetworkError> {
         let write = || {
             if let Some(parent) = self.record.parent() {
-                crate::host::file::make_dir(parent, 0o711)?;
+                make_dir(parent, 0o711)?;
             }
-            let fresh: PathBuf = self.record.with_extension("new");
-            fs::write(
-                &fresh,
-                serde_json::to_vec_pretty(record).map_err(io::Error::other)?,
-            )?;
-            fs::rename(&fresh, self.record)
+            write_state(HostObject::NftTable, self.record, record)
         };
         write().map_err(|error| self.failed("write", error))
     }

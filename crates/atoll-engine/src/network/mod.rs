@@ -48,11 +48,9 @@ pub(crate) use error::NetworkError;
 pub(crate) use host_wide::{ensure_host, release_host};
 pub use slot::SlotRange;
 pub(crate) use uplink::uplink_probe;
-#[allow(
-    unused_imports,
-    reason = "reconciliation does not call `live_veths` yet"
-)]
-pub(crate) use veth::{live_veths, reap};
+#[cfg(test)]
+use veth::live_veths;
+pub(crate) use veth::reap;
 
 /// The network of one sandbox, made and not yet in use.
 #[derive(Debug)]

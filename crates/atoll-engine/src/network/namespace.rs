@@ -10,11 +10,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
+use rustix::thread::gettid;
 
 use super::error::{NetworkError, kernel};
 use super::netlink::Netlink;
 use super::setting;
+use crate::host::process::new_network_namespace;
 use crate::host::{HostObject, creates};
 
 /// How long a thread that has finished may still be listed by the kernel.
@@ -45,10 +46,7 @@ pub(super) fn create() -> Result<NewNamespace, NetworkError> {
 
 /// Moves the calling thread into a new namespace and prepares it.
 fn make() -> Result<NewNamespace, NetworkError> {
-    // SAFETY: NEWNET replaces the network namespace of this thread alone, and
-    // this thread ends right after; no file descriptor or memory is unshared.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
-        .map_err(|errno| kernel("make a network namespace")(errno.into()))?;
+    new_network_namespace().map_err(kernel("make a network namespace"))?;
     // `File::open` sets CLOEXEC.
     let descriptor =
         File::open("/proc/thread-self/ns/net").map_err(kernel("open the new network namespace"))?;

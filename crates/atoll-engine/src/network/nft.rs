@@ -2,24 +2,24 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::process::{Child, Command, ExitStatus};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 use rtnetlink::sys::{Socket, SocketAddr};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::error::{NetworkError, kernel};
+use crate::host::program;
 
 /// Our table, for all sandboxes of all homes of this host.
 pub(super) const TABLE: &str = "atoll";
 const FAMILY: &str = "inet";
 
 /// How long one run of `nft` may take; it waits for other changes of the ruleset.
-const RUN_BOUND: Duration = Duration::from_secs(10);
+const RUN_BOUND_SECONDS: u32 = 10;
 /// How long the kernel may take to list our rules.
 const LIST_BOUND: Duration = Duration::from_secs(5);
 /// Where distributions put it; the monitor's `PATH` may lack `sbin`.
@@ -53,68 +53,47 @@ pub(super) fn run(
     let input = memory_file(script).map_err(kernel("prepare the input of `nft`"))?;
     let output = memory_file("").map_err(kernel("prepare the output of `nft`"))?;
     let errors = memory_file("").map_err(kernel("prepare the output of `nft`"))?;
-    let status =
-        finish(spawn(arguments, &input, &output, &errors)?).map_err(kernel("wait for `nft`"))?;
-    let detail = match status {
-        Some(status) if status.success() => {
-            return read_back(output).map_err(kernel("read what `nft` printed"));
-        }
-        Some(status) => {
-            let said = read_back(errors).map_err(kernel("read what `nft` printed"))?;
-            if said.trim().is_empty() {
-                status.to_string()
-            } else {
-                said.trim().to_owned()
-            }
-        }
-        None => format!("it did not end within {} s", RUN_BOUND.as_secs()),
+    let status = finish(arguments, &input, &output, &errors)?;
+    if status.success() {
+        return read_back(output).map_err(kernel("read what `nft` printed"));
+    }
+    let said = read_back(errors).map_err(kernel("read what `nft` printed"))?;
+    let detail = match status.signal() {
+        Some(libc::SIGALRM) => format!("it did not end within {RUN_BOUND_SECONDS} s"),
+        _ if said.trim().is_empty() => status.to_string(),
+        _ => said.trim().to_owned(),
     };
     Err(NetworkError::NftRefused { what, detail })
 }
 
 /// The one place that starts `nft`.
-fn spawn(
+fn finish(
     arguments: &[&str],
     input: &File,
     output: &File,
     errors: &File,
-) -> Result<Child, NetworkError> {
-    for program in PROGRAMS {
-        let mut command = Command::new(program);
+) -> Result<ExitStatus, NetworkError> {
+    for name in PROGRAMS {
+        let mut command = Command::new(name);
         command.args(arguments).env("LC_ALL", "C");
         let streams =
             || io::Result::Ok((input.try_clone()?, output.try_clone()?, errors.try_clone()?));
         let (stdin, stdout, stderr) = streams().map_err(kernel("prepare the streams of `nft`"))?;
-        match command.stdin(stdin).stdout(stdout).stderr(stderr).spawn() {
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        // SAFETY: between fork and exec only `alarm` is called, which is
+        // async-signal-safe. The alarm outlives the exec and bounds the run.
+        unsafe {
+            command.pre_exec(|| {
+                libc::alarm(RUN_BOUND_SECONDS);
+                Ok(())
+            });
+        }
+        match program::status(&mut command) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            other => return other.map_err(kernel("start `nft`")),
+            other => return other.map_err(kernel("run `nft`")),
         }
     }
     Err(NetworkError::NftMissing)
-}
-
-/// Waits for `child`; `None` when it had to be ended.
-fn finish(mut child: Child) -> io::Result<Option<ExitStatus>> {
-    let ended = Pid::from_raw(child.id().cast_signed())
-        .ok_or_else(|| io::Error::other("a process without a number"))
-        .and_then(|pid| Ok(pidfd_open(pid, PidfdFlags::empty())?))
-        .and_then(|watched| wait_readable(&watched, RUN_BOUND));
-    if matches!(ended, Ok(true)) {
-        return child.wait().map(Some);
-    }
-    child.kill()?;
-    child.wait()?;
-    ended.map(|_| None)
-}
-
-fn wait_readable(watched: &impl std::os::fd::AsFd, bound: Duration) -> io::Result<bool> {
-    let timeout = Timespec::try_from(bound).map_err(io::Error::other)?;
-    loop {
-        match poll(&mut [PollFd::new(watched, PollFlags::IN)], Some(&timeout)) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return Ok(other? > 0),
-        }
-    }
 }
 
 fn memory_file(content: &str) -> io::Result<File> {

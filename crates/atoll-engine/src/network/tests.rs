@@ -19,7 +19,7 @@ use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketType, connect, ipproto, send, socket};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use super::dns::UpstreamSource;
@@ -69,8 +69,7 @@ fn on_own_host(test: impl FnOnce(&Host) + Send) {
     thread::scope(|scope| {
         let ended = scope
             .spawn(|| {
-                // SAFETY: NEWNET concerns this thread alone, and it ends with the test.
-                unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+                crate::host::process::new_network_namespace().unwrap();
                 test(&Host::new());
             })
             .join();
@@ -313,12 +312,12 @@ fn closed_ranges_and_forged_sources_get_nowhere() {
 
         for closed in CLOSED {
             assert_drops("closed range", || {
-                send_from(&network.namespace, own, (closed, 7000), "closed")
+                send_from(&network.namespace, own, (closed, 7000), "closed");
             });
         }
         let other_slot = Ipv4Addr::new(10, 87, 0, 2);
         assert_drops("another slot", || {
-            send_from(&network.namespace, own, (other_slot, 7000), "slot")
+            send_from(&network.namespace, own, (other_slot, 7000), "slot");
         });
 
         // With rights that no sandbox has: addresses of another slot, and of nobody here.
@@ -329,7 +328,7 @@ fn closed_ranges_and_forged_sources_get_nowhere() {
                 netlink.add_address(index, forged, 32).unwrap();
             });
             assert_drops("forged source", || {
-                send_from(&network.namespace, forged, (SERVER, 7000), "forged")
+                send_from(&network.namespace, forged, (SERVER, 7000), "forged");
             });
         }
 
@@ -342,7 +341,7 @@ fn closed_ranges_and_forged_sources_get_nowhere() {
         // Nobody out there can speak first.
         let target = inside(&network.namespace, || udp((own, 7001)));
         assert_drops("not asked for", || {
-            send_from(&host.internet.descriptor, ROUTER, (own, 7001), "hello")
+            send_from(&host.internet.descriptor, ROUTER, (own, 7001), "hello");
         });
         assert_silent(&target);
     });
@@ -358,7 +357,7 @@ fn the_host_and_other_sandboxes_are_out_of_reach() {
         let service = udp((ANY, 7000));
         for target in [gateway, HOST, neighbour.resolver.unwrap()] {
             assert_drops("the host", || {
-                send_from(&network.namespace, own, (target, 7000), "host")
+                send_from(&network.namespace, own, (target, 7000), "host");
             });
             assert_drops("the host", || {
                 inside(&network.namespace, || {
@@ -588,7 +587,7 @@ fn what_a_dead_owner_left_is_replaced_reaped_and_listed() {
         let fresh = host.sandbox(SLOT);
         inside(&dead.namespace, || assert_eq!(interfaces(), ["lo"]));
         inside(&fresh.namespace, || {
-            assert_eq!(interfaces(), ["lo", "eth0"])
+            assert_eq!(interfaces(), ["lo", "eth0"]);
         });
         let _other = host.sandbox(NEIGHBOUR);
         assert_eq!(live_veths().unwrap(), [SLOT, NEIGHBOUR]);
@@ -690,6 +689,29 @@ fn an_ensure_that_was_killed_at_any_step_is_finished_or_undone() {
                 assert_eq!(nft::rule_count().unwrap(), 0);
             }
         }
+    });
+}
+
+#[test]
+fn the_intent_is_recorded_before_the_first_effect() {
+    on_own_host(|host| {
+        let record = host.record();
+        let host_wide = HostWide::at(&record);
+        let result = host_wide.ensure_with(&SlotRange::default(), |_| {
+            let intent: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+            assert_eq!(intent["forwarding_before"], "off");
+            assert_eq!(intent["rules"], Value::Null);
+            assert!(
+                !forwarding::is_on().unwrap(),
+                "never forwarding without rules"
+            );
+            Err(NetworkError::NftMissing)
+        });
+        assert!(matches!(result, Err(NetworkError::NftMissing)));
+        assert!(!forwarding::is_on().unwrap());
+        assert!(record.exists());
+        host.release();
+        assert!(!record.exists());
     });
 }
 

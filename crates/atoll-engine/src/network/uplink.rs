@@ -32,7 +32,6 @@ pub(crate) struct DefaultRoute {
     /// The interface it leaves by.
     pub(crate) interface: String,
     /// The next router; `None` when the interface is a point-to-point link.
-    #[allow(dead_code, reason = "`doctor` does not print it yet")]
     pub(crate) gateway: Option<Ipv4Addr>,
 }
 
@@ -55,7 +54,6 @@ pub(crate) struct UplinkReport {
     /// Without one, sandboxes reach nothing.
     pub(crate) default_route: Option<DefaultRoute>,
     /// Whether this host forwards packets now; Atoll switches it on while it needs it.
-    #[allow(dead_code, reason = "`doctor` does not print it yet")]
     pub(crate) forwarding: bool,
     /// Chains that may drop what sandboxes send; `None` when `nft` cannot be asked.
     pub(crate) blocking_chains: Option<Vec<BlockingChain>>,

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::OciRuntime;
 use crate::bundle::SeccompBy;
+use crate::host::program;
 
 pub(crate) struct External {
     program: PathBuf,
@@ -22,14 +23,15 @@ impl External {
     fn call(&self, state: &Path, arguments: &[&str]) -> io::Result<()> {
         let log = state.join("runtime.log");
         let output = File::create(&log)?;
-        let status = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .arg("--root")
             .arg(state)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
-            .stderr(output)
-            .status()
+            .stderr(output);
+        let status = program::status(&mut command)
             .map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", self.program.display())))?;
         if status.success() {
             return Ok(());

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use atoll_protocol::envd::process::ProcessConfig;
 use atoll_protocol::OUTPUT_CHUNK_BYTES;
+use atoll_protocol::envd::process::ProcessConfig;
 use atoll_protocol::status::ExitStatus;
 use bytes::Bytes;
 use rustix::process::Signal;
@@ -77,7 +77,10 @@ pub(crate) struct Command {
 enum Input {
     None,
     Pipe(AsyncMutex<Option<Stream>>),
-    Terminal { master: Arc<Stream>, order: AsyncMutex<()> },
+    Terminal {
+        master: Arc<Stream>,
+        order: AsyncMutex<()>,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -108,16 +111,35 @@ pub(crate) enum InputError {
 
 impl Command {
     /// Takes over a launched command; the receiver sees all of its events.
-    pub(crate) fn adopt(launched: Launched, config: ProcessConfig, tag: Option<String>, deadline: Option<Instant>) -> (Arc<Self>, mpsc::Receiver<Event>) {
-        let Launched { pid, reaper, reports, ends } = launched;
+    pub(crate) fn adopt(
+        launched: Launched,
+        config: ProcessConfig,
+        tag: Option<String>,
+        deadline: Option<Instant>,
+    ) -> (Arc<Self>, mpsc::Receiver<Event>) {
+        let Launched {
+            pid,
+            reaper,
+            reports,
+            ends,
+        } = launched;
         let (input, sources): (_, Vec<(Arc<Stream>, usize, Wrap)>) = match ends {
             Ends::Terminal(master) => {
                 let master = Arc::new(master);
-                let input = Input::Terminal { master: Arc::clone(&master), order: AsyncMutex::default() };
+                let input = Input::Terminal {
+                    master: Arc::clone(&master),
+                    order: AsyncMutex::default(),
+                };
                 (input, vec![(master, TERMINAL_CHUNK_BYTES, Event::Terminal)])
             }
-            Ends::Pipes { stdin, stdout, stderr } => (
-                stdin.map_or(Input::None, |stdin| Input::Pipe(AsyncMutex::new(Some(stdin)))),
+            Ends::Pipes {
+                stdin,
+                stdout,
+                stderr,
+            } => (
+                stdin.map_or(Input::None, |stdin| {
+                    Input::Pipe(AsyncMutex::new(Some(stdin)))
+                }),
                 vec![
                     (Arc::new(stdout), OUTPUT_CHUNK_BYTES, Event::Stdout),
                     (Arc::new(stderr), OUTPUT_CHUNK_BYTES, Event::Stderr),
@@ -125,8 +147,19 @@ impl Command {
             ),
         };
         let (starter, events) = mpsc::channel(FOLLOWER_QUEUE);
-        let audience = Audience { followers: vec![(Role::Starter, starter)], end: None };
-        let command = Arc::new(Self { config, tag, pid, reaper, input, audience: Mutex::new(audience), ended: watch::Sender::new(false) });
+        let audience = Audience {
+            followers: vec![(Role::Starter, starter)],
+            end: None,
+        };
+        let command = Arc::new(Self {
+            config,
+            tag,
+            pid,
+            reaper,
+            input,
+            audience: Mutex::new(audience),
+            ended: watch::Sender::new(false),
+        });
         tokio::spawn(watch_over(Arc::clone(&command), reports, sources, deadline));
         (command, events)
     }
@@ -188,17 +221,26 @@ impl Command {
 
     /// Writes to its input pipe and waits until all is written.
     pub(crate) async fn write_stdin(&self, bytes: &[u8]) -> Result<(), InputError> {
-        let Input::Pipe(stdin) = &self.input else { return Err(InputError::NoStdin) };
+        let Input::Pipe(stdin) = &self.input else {
+            return Err(InputError::NoStdin);
+        };
         let write = async {
             let stdin = stdin.lock().await;
-            stdin.as_ref().ok_or(InputError::NoStdin)?.write_all(bytes).await.map_err(InputError::Write)
+            stdin
+                .as_ref()
+                .ok_or(InputError::NoStdin)?
+                .write_all(bytes)
+                .await
+                .map_err(InputError::Write)
         };
         self.unless_ended(write).await
     }
 
     /// Writes to its terminal and waits until all is written.
     pub(crate) async fn write_terminal(&self, bytes: &[u8]) -> Result<(), InputError> {
-        let Input::Terminal { master, order } = &self.input else { return Err(InputError::NoTerminal) };
+        let Input::Terminal { master, order } = &self.input else {
+            return Err(InputError::NoTerminal);
+        };
         let write = async {
             let _in_order = order.lock().await;
             master.write_all(bytes).await.map_err(InputError::Write)
@@ -223,13 +265,19 @@ impl Command {
 
     /// Changes the size of its terminal.
     pub(crate) fn resize(&self, size: Winsize) -> Result<(), InputError> {
-        let Input::Terminal { master, .. } = &self.input else { return Err(InputError::NoTerminal) };
-        rustix::termios::tcsetwinsize(master.fd(), size).map_err(|error| InputError::Write(error.into()))
+        let Input::Terminal { master, .. } = &self.input else {
+            return Err(InputError::NoTerminal);
+        };
+        rustix::termios::tcsetwinsize(master.fd(), size)
+            .map_err(|error| InputError::Write(error.into()))
     }
 
     /// Gives up on `work` when the command ends: a background process may
     /// hold the other end without ever reading.
-    async fn unless_ended(&self, work: impl Future<Output = Result<(), InputError>>) -> Result<(), InputError> {
+    async fn unless_ended(
+        &self,
+        work: impl Future<Output = Result<(), InputError>>,
+    ) -> Result<(), InputError> {
         tokio::select! {
             biased;
             () = self.ended() => Err(InputError::Ended),
@@ -244,8 +292,14 @@ impl Command {
     /// Hands an event to every follower and waits for the slow ones.
     async fn publish(&self, event: Event) {
         let followers: Vec<_> = self.with_audience(|audience| {
-            audience.followers.retain(|(_, follower)| !follower.is_closed());
-            audience.followers.iter().map(|(_, follower)| follower.clone()).collect()
+            audience
+                .followers
+                .retain(|(_, follower)| !follower.is_closed());
+            audience
+                .followers
+                .iter()
+                .map(|(_, follower)| follower.clone())
+                .collect()
         });
         for follower in followers {
             // A follower that went away misses nothing it wants.
@@ -280,13 +334,25 @@ enum Cause {
 }
 
 /// The one task that watches over a command.
-async fn watch_over(command: Arc<Command>, mut reports: Reports, sources: Vec<(Arc<Stream>, usize, Wrap)>, deadline: Option<Instant>) {
+async fn watch_over(
+    command: Arc<Command>,
+    mut reports: Reports,
+    sources: Vec<(Arc<Stream>, usize, Wrap)>,
+    deadline: Option<Instant>,
+) {
     let (exited, exit_seen) = watch::channel(false);
     let pumps: Vec<_> = sources
         .into_iter()
         .map(|(source, chunk, wrap)| {
             let (done, finished) = tokio::sync::oneshot::channel::<()>();
-            tokio::spawn(pump(Arc::clone(&command), source, chunk, wrap, exit_seen.clone(), done));
+            tokio::spawn(pump(
+                Arc::clone(&command),
+                source,
+                chunk,
+                wrap,
+                exit_seen.clone(),
+                done,
+            ));
             finished
         })
         .collect();
@@ -338,7 +404,9 @@ async fn pump(
     let mut trailing = 0;
     loop {
         let read = if *exited.borrow() {
-            timeout(TRAILING_SILENCE, source.read(&mut buffer)).await.ok()
+            timeout(TRAILING_SILENCE, source.read(&mut buffer))
+                .await
+                .ok()
         } else {
             tokio::select! {
                 biased;

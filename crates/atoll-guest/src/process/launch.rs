@@ -104,8 +104,15 @@ pub(crate) enum LaunchError {
 
 /// The environment of a command: the guest's `PATH`, the user, the
 /// sandbox's variables, then those of the request.
-pub(crate) fn environment(user: &User, sandbox: BTreeMap<String, String>, request: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
-    let path = std::env::var("PATH").ok().filter(|path| !path.is_empty()).unwrap_or_else(|| DEFAULT_PATH.to_owned());
+pub(crate) fn environment(
+    user: &User,
+    sandbox: BTreeMap<String, String>,
+    request: impl IntoIterator<Item = (String, String)>,
+) -> BTreeMap<String, String> {
+    let path = std::env::var("PATH")
+        .ok()
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| DEFAULT_PATH.to_owned());
     let mut env = BTreeMap::from([
         ("PATH".to_owned(), path),
         ("HOME".to_owned(), user.home.clone()),
@@ -143,12 +150,24 @@ pub(crate) async fn launch(launch: Launch) -> Result<Launched, LaunchError> {
 
     let mut reports = Reports(BufReader::new(control).lines());
     match reports.next().await {
-        Some(Report::Started { pid }) => Ok(Launched { pid, reaper, reports, ends }),
+        Some(Report::Started { pid }) => Ok(Launched {
+            pid,
+            reaper,
+            reports,
+            ends,
+        }),
         Some(Report::Failed { step, errno }) => {
             let source = io::Error::from_raw_os_error(errno);
             Err(match step {
-                Step::Directory => LaunchError::Directory { cwd: order.cwd, source },
-                Step::Terminal | Step::User | Step::Execute => LaunchError::Refused { cmd: order.cmd, source },
+                Step::Supervise => LaunchError::Guest(source),
+                Step::Directory => LaunchError::Directory {
+                    cwd: order.cwd,
+                    source,
+                },
+                Step::Terminal | Step::User | Step::Execute => LaunchError::Refused {
+                    cmd: order.cmd,
+                    source,
+                },
             })
         }
         Some(Report::Exited { .. } | Report::Signaled { .. }) | None => {
@@ -172,12 +191,23 @@ impl Reports {
 fn spawn_reaper(control: &StdUnixStream, [stdin, stdout, stderr]: [Stdio; 3]) -> io::Result<i32> {
     let fd = control.as_raw_fd();
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("atoll-guest").arg(COMMAND_REAPER).arg(fd.to_string()).env_clear().current_dir("/");
+    command
+        .arg0("atoll-guest")
+        .arg(COMMAND_REAPER)
+        .arg(fd.to_string())
+        .env_clear()
+        .current_dir("/");
     command.stdin(stdin).stdout(stdout).stderr(stderr);
     // SAFETY: `fcntl` is async-signal-safe and `fd` stays open in the parent
     // until `spawn` has returned.
     unsafe {
-        command.pre_exec(move || if libc::fcntl(fd, libc::F_SETFD, 0) == 0 { Ok(()) } else { Err(io::Error::last_os_error()) });
+        command.pre_exec(move || {
+            if libc::fcntl(fd, libc::F_SETFD, 0) == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        });
     }
     let child = command.spawn()?;
     i32::try_from(child.id()).map_err(io::Error::other)
@@ -187,15 +217,28 @@ fn open_streams(streams: Streams, user: &User) -> io::Result<(Ends, [Stdio; 3])>
     match streams {
         Streams::Terminal(size) => {
             let (master, slave) = open_terminal(size, user)?;
-            let stdio = [Stdio::from(slave.try_clone()?), Stdio::from(slave.try_clone()?), Stdio::from(slave)];
-            Ok((Ends::Terminal(Stream::new(master, Interest::READABLE | Interest::WRITABLE)?), stdio))
+            let stdio = [
+                Stdio::from(slave.try_clone()?),
+                Stdio::from(slave.try_clone()?),
+                Stdio::from(slave),
+            ];
+            Ok((
+                Ends::Terminal(Stream::new(
+                    master,
+                    Interest::READABLE | Interest::WRITABLE,
+                )?),
+                stdio,
+            ))
         }
         Streams::Pipes | Streams::OutputOnly => {
             let (stdout, their_stdout) = pipe()?;
             let (stderr, their_stderr) = pipe()?;
             let (stdin, their_stdin) = if matches!(streams, Streams::Pipes) {
                 let (read, write) = pipe()?;
-                (Some(Stream::new(write, Interest::WRITABLE)?), Stdio::from(read))
+                (
+                    Some(Stream::new(write, Interest::WRITABLE)?),
+                    Stdio::from(read),
+                )
             } else {
                 (None, Stdio::null())
             };
@@ -204,7 +247,14 @@ fn open_streams(streams: Streams, user: &User) -> io::Result<(Ends, [Stdio; 3])>
                 stdout: Stream::new(stdout, Interest::READABLE)?,
                 stderr: Stream::new(stderr, Interest::READABLE)?,
             };
-            Ok((ends, [their_stdin, Stdio::from(their_stdout), Stdio::from(their_stderr)]))
+            Ok((
+                ends,
+                [
+                    their_stdin,
+                    Stdio::from(their_stdout),
+                    Stdio::from(their_stderr),
+                ],
+            ))
         }
     }
 }
@@ -214,7 +264,8 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 fn open_terminal(size: Winsize, user: &User) -> io::Result<(OwnedFd, OwnedFd)> {
-    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    let master =
+        rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::unlockpt(&master)?;
     let name = rustix::pty::ptsname(&master, Vec::new())?;
     let slave = rustix::fs::open(
@@ -235,15 +286,31 @@ mod tests {
 
     #[test]
     fn variables_of_the_request_win() {
-        let user = User { name: "u".to_owned(), uid: 1, gid: 1, groups: vec![1], home: "/home/u".to_owned() };
+        let user = User {
+            name: "u".to_owned(),
+            uid: 1,
+            gid: 1,
+            groups: vec![1],
+            home: "/home/u".to_owned(),
+        };
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut env = environment(
             &user,
-            BTreeMap::from([pair("A", "sandbox"), pair("B", "sandbox"), pair("HOME", "/elsewhere")]),
+            BTreeMap::from([
+                pair("A", "sandbox"),
+                pair("B", "sandbox"),
+                pair("HOME", "/elsewhere"),
+            ]),
             [pair("B", "request")],
         );
         assert!(env.remove("PATH").is_some());
-        let expected = [("A", "sandbox"), ("B", "request"), ("HOME", "/elsewhere"), ("LOGNAME", "u"), ("USER", "u")];
+        let expected = [
+            ("A", "sandbox"),
+            ("B", "request"),
+            ("HOME", "/elsewhere"),
+            ("LOGNAME", "u"),
+            ("USER", "u"),
+        ];
         assert_eq!(env, expected.map(|(name, value)| pair(name, value)).into());
     }
 }

@@ -45,7 +45,10 @@ pub(crate) struct Commands {
 impl Commands {
     /// An empty table.
     pub(crate) fn new(settings: Arc<Settings>) -> Self {
-        Self { settings, by_pid: Arc::default() }
+        Self {
+            settings,
+            by_pid: Arc::default(),
+        }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<u32, Arc<Command>>) -> T) -> T {
@@ -61,7 +64,10 @@ impl Commands {
             tokio::time::sleep(END_RETENTION).await;
             commands.with(|by_pid| {
                 // The kernel may have given the pid to a newer command.
-                if by_pid.get(&command.pid()).is_some_and(|current| Arc::ptr_eq(current, &command)) {
+                if by_pid
+                    .get(&command.pid())
+                    .is_some_and(|current| Arc::ptr_eq(current, &command))
+                {
                     by_pid.remove(&command.pid());
                 }
             });
@@ -75,13 +81,22 @@ impl Commands {
     /// The command with that tag, a running one before one that ended.
     fn by_tag(&self, tag: &str) -> Option<Arc<Command>> {
         self.with(|by_pid| {
-            let mut tagged: Vec<_> = by_pid.values().filter(|command| command.tag() == Some(tag)).collect();
+            let mut tagged: Vec<_> = by_pid
+                .values()
+                .filter(|command| command.tag() == Some(tag))
+                .collect();
             tagged.sort_by_key(|command| command.has_ended());
             tagged.first().map(|command| Arc::clone(command))
         })
     }
 
     fn running(&self) -> Vec<Arc<Command>> {
-        self.with(|by_pid| by_pid.values().filter(|command| !command.has_ended()).cloned().collect())
+        self.with(|by_pid| {
+            by_pid
+                .values()
+                .filter(|command| !command.has_ended())
+                .cloned()
+                .collect()
+        })
     }
 }

@@ -72,6 +72,8 @@ pub(crate) enum Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Step {
+    /// Becoming the one to whom orphans come.
+    Supervise,
     /// Session and terminal.
     Terminal,
     /// Becoming the user.
@@ -84,7 +86,11 @@ pub(crate) enum Step {
 
 /// Entry point of the reaper; `control` names its socket's descriptor.
 pub(crate) fn run(control: Option<&OsStr>) -> ExitCode {
-    let Some(control) = control.and_then(OsStr::to_str).and_then(|text| text.parse::<RawFd>().ok()).filter(|fd| *fd > 2) else {
+    let Some(control) = control
+        .and_then(OsStr::to_str)
+        .and_then(|text| text.parse::<RawFd>().ok())
+        .filter(|fd| *fd > 2)
+    else {
         return ExitCode::from(2);
     };
     // SAFETY: the guest left this descriptor open for us and nobody else in
@@ -97,13 +103,12 @@ pub(crate) fn run(control: Option<&OsStr>) -> ExitCode {
 }
 
 fn supervise(control: &mut File) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    close_inherited_on_exec()?;
-
     let mut order = Vec::new();
     control.read_to_end(&mut order)?;
     let order: Order = serde_json::from_slice(&order)?;
+    if let Err(error) = prepare() {
+        return report(control, &failed(Step::Supervise, &error));
+    }
     let pid = match start(order, control) {
         Ok(pid) => pid,
         // A failed step told the guest already; this line is for the rest.
@@ -113,7 +118,9 @@ fn supervise(control: &mut File) -> io::Result<()> {
     release_standard_streams()?;
 
     loop {
-        let Some((ended, status)) = rustix::process::wait(WaitOptions::empty())? else { continue };
+        let Some((ended, status)) = rustix::process::wait(WaitOptions::empty())? else {
+            continue;
+        };
         if ended.as_raw_nonzero().get() != pid {
             continue;
         }
@@ -126,13 +133,27 @@ fn supervise(control: &mut File) -> io::Result<()> {
     }
 }
 
+/// Without these a timeout could miss something or a command could inherit
+/// something, so no command runs without them.
+fn prepare() -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    close_inherited_on_exec()
+}
+
 fn start(order: Order, control: &File) -> io::Result<i32> {
     let mut command = Command::new(&order.cmd);
-    command.args(&order.args).env_clear().envs(order.env.iter().map(|(name, value)| (name, value)));
+    command
+        .args(&order.args)
+        .env_clear()
+        .envs(order.env.iter().map(|(name, value)| (name, value)));
     let mut control = control.try_clone()?;
-    let mut enter = move || -> io::Result<()> {
+    let enter = move || -> io::Result<()> {
         for (step, action) in [
-            (Step::Terminal, enter_session as fn(&Order) -> io::Result<()>),
+            (
+                Step::Terminal,
+                enter_session as fn(&Order) -> io::Result<()>,
+            ),
             (Step::User, become_user),
             (Step::Directory, enter_directory),
         ] {
@@ -144,7 +165,7 @@ fn start(order: Order, control: &File) -> io::Result<i32> {
     };
     // SAFETY: this process has one thread, so the child of its fork may
     // allocate, lock and open files as it likes.
-    unsafe { command.pre_exec(move || enter()) };
+    unsafe { command.pre_exec(enter) };
     let child = command.spawn()?;
     i32::try_from(child.id()).map_err(io::Error::other)
 }
@@ -156,10 +177,21 @@ fn enter_session(order: &Order) -> io::Result<()> {
     if order.terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
     }
+    // The kernel's `struct sigaction`, all zero: the default for the signal.
+    let default = [0_u64; 4];
     for signal in 1..=64 {
-        // SAFETY: restores defaults only. The C library refuses the signals
-        // that it keeps for itself, which is as it should be.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the kernel reads the 32 bytes of `default` and writes
+        // nothing. The C library would refuse the two signals that it keeps
+        // for itself, which whoever started us may have left ignored.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null::<u64>(),
+                8_usize,
+            )
+        };
     }
     // SAFETY: an all-zero set is valid storage, `sigemptyset` makes it an
     // empty set, and `sigprocmask` only reads it.
@@ -176,10 +208,12 @@ fn enter_session(order: &Order) -> io::Result<()> {
 }
 
 fn become_user(order: &Order) -> io::Result<()> {
-    if rustix::process::geteuid().is_root() {
-        // SAFETY: pointer and length describe one live slice.
-        check(unsafe { libc::setgroups(order.groups.len(), order.groups.as_ptr()) })?;
-    }
+    let already = rustix::process::geteuid().as_raw() == order.uid
+        && rustix::process::getegid().as_raw() == order.gid;
+    // SAFETY: pointer and length describe one live slice.
+    let grouped = check(unsafe { libc::setgroups(order.groups.len(), order.groups.as_ptr()) });
+    // Who stays who we are may do so where groups cannot be changed.
+    grouped.or_else(|error| if already { Ok(()) } else { Err(error) })?;
     // SAFETY: takes a number only.
     check(unsafe { libc::setgid(order.gid) })?;
     // SAFETY: takes a number only.
@@ -191,7 +225,11 @@ fn enter_directory(order: &Order) -> io::Result<()> {
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Whatever the guest had open, the command shall not have.
@@ -219,7 +257,10 @@ fn release_standard_streams() -> io::Result<()> {
 
 fn failed(step: Step, error: &io::Error) -> Report {
     // Errors without a number come from the library: a NUL in an argument.
-    Report::Failed { step, errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
+    Report::Failed {
+        step,
+        errno: error.raw_os_error().unwrap_or(libc::EINVAL),
+    }
 }
 
 fn report(control: &mut File, report: &Report) -> io::Result<()> {

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_protocol::envd::process::{
-    CloseStdinRequest, CloseStdinResponse, ConnectRequest, ConnectResponse, ListRequest, ListResponse, PTY, Process, ProcessEvent,
-    ProcessExt, ProcessInfo, ProcessInput, ProcessSelector, SendInputRequest, SendInputResponse, SendSignalRequest,
-    SendSignalResponse, Signal, StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
+    CloseStdinRequest, CloseStdinResponse, ConnectRequest, ConnectResponse, ListRequest,
+    ListResponse, PTY, Process, ProcessEvent, ProcessExt, ProcessInfo, ProcessInput,
+    ProcessSelector, SendInputRequest, SendInputResponse, SendSignalRequest, SendSignalResponse,
+    Signal, StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
     UpdateResponse, process_event,
 };
 use atoll_protocol::envd::process_oneof::{Input, Output, Selector, StreamInputEvent};
 use atoll_protocol::status::ExitStatus;
 use atoll_protocol::{KEEPALIVE_HEADER, SIGNAL_SCOPE_HEADER, SIGNAL_SCOPE_TREE};
 use connectrpc::{
-    ConnectError, ConnectRpcService, InboundStream, Limits, RequestContext, Response, Router, ServiceRequest, ServiceResult,
-    ServiceStream,
+    ConnectError, ConnectRpcService, InboundStream, Limits, RequestContext, Response, Router,
+    ServiceRequest, ServiceResult, ServiceStream,
 };
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
@@ -35,13 +36,22 @@ const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(90);
 
 /// The service, ready to be mounted.
 pub(crate) fn service(commands: Commands) -> ConnectRpcService<Router> {
-    let limits = Limits::default().with_max_request_body_size(REQUEST_BYTES_MAX).with_max_message_size(REQUEST_BYTES_MAX);
+    let limits = Limits::default()
+        .with_max_request_body_size(REQUEST_BYTES_MAX)
+        .with_max_message_size(REQUEST_BYTES_MAX);
     ConnectRpcService::new(Arc::new(commands).register(Router::new())).with_limits(limits)
 }
 
-#[allow(refining_impl_trait, reason = "the generated trait asks for `impl Encodable`, we name the messages")]
+#[allow(
+    refining_impl_trait,
+    reason = "the generated trait asks for `impl Encodable`, we name the messages"
+)]
 impl Process for Commands {
-    async fn list(&self, _: RequestContext, _: ServiceRequest<'_, ListRequest>) -> ServiceResult<ListResponse> {
+    async fn list(
+        &self,
+        _: RequestContext,
+        _: ServiceRequest<'_, ListRequest>,
+    ) -> ServiceResult<ListResponse> {
         let processes = self
             .running()
             .iter()
@@ -52,35 +62,64 @@ impl Process for Commands {
                 ..ProcessInfo::default()
             })
             .collect();
-        Response::ok(ListResponse { processes, ..ListResponse::default() })
+        Response::ok(ListResponse {
+            processes,
+            ..ListResponse::default()
+        })
     }
 
-    async fn start(&self, context: RequestContext, request: ServiceRequest<'_, StartRequest>) -> ServiceResult<ServiceStream<StartResponse>> {
+    async fn start(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, StartRequest>,
+    ) -> ServiceResult<ServiceStream<StartResponse>> {
         let request = request.to_owned_message();
         let deadline = context.deadline().map(Instant::from_std);
         let user = basic_user(context.headers());
         let (commands, keepalive) = (self.clone(), keepalive_interval(&context));
         // A task of its own: a client that hangs up half-way must not leave
         // a process that nobody knows.
-        let started = tokio::spawn(async move { commands.start_command(request, user.as_deref(), deadline).await });
-        let (command, events) = started.await.map_err(|error| ConnectError::internal(error.to_string()))??;
-        Response::stream_ok(follow(&command, events, keepalive, None, |event| StartResponse {
-            event: event.into(),
-            ..StartResponse::default()
+        let started = tokio::spawn(async move {
+            commands
+                .start_command(request, user.as_deref(), deadline)
+                .await
+        });
+        let (command, events) = started
+            .await
+            .map_err(|error| ConnectError::internal(error.to_string()))??;
+        Response::stream_ok(follow(&command, events, keepalive, None, |event| {
+            StartResponse {
+                event: event.into(),
+                ..StartResponse::default()
+            }
         }))
     }
 
-    async fn connect(&self, context: RequestContext, request: ServiceRequest<'_, ConnectRequest>) -> ServiceResult<ServiceStream<ConnectResponse>> {
+    async fn connect(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, ConnectRequest>,
+    ) -> ServiceResult<ServiceStream<ConnectResponse>> {
         let command = self.select(request.to_owned_message().process.as_option())?;
         let deadline = context.deadline().map(Instant::from_std);
         let events = command.follow();
-        Response::stream_ok(follow(&command, events, keepalive_interval(&context), deadline, |event| ConnectResponse {
-            event: event.into(),
-            ..ConnectResponse::default()
-        }))
+        Response::stream_ok(follow(
+            &command,
+            events,
+            keepalive_interval(&context),
+            deadline,
+            |event| ConnectResponse {
+                event: event.into(),
+                ..ConnectResponse::default()
+            },
+        ))
     }
 
-    async fn update(&self, _: RequestContext, request: ServiceRequest<'_, UpdateRequest>) -> ServiceResult<UpdateResponse> {
+    async fn update(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, UpdateRequest>,
+    ) -> ServiceResult<UpdateResponse> {
         let request = request.to_owned_message();
         let command = self.select_running(request.process.as_option())?;
         if let Some(pty) = request.pty.as_option() {
@@ -89,14 +128,24 @@ impl Process for Commands {
         Response::ok(UpdateResponse::default())
     }
 
-    async fn stream_input(&self, _: RequestContext, mut requests: InboundStream<StreamInputRequest>) -> ServiceResult<StreamInputResponse> {
+    async fn stream_input(
+        &self,
+        _: RequestContext,
+        mut requests: InboundStream<StreamInputRequest>,
+    ) -> ServiceResult<StreamInputResponse> {
         let mut command = None;
         while let Some(request) = requests.next().await {
             match (request?.to_owned_message().event, &command) {
-                (Some(StreamInputEvent::Start(start)), _) => command = Some(self.select_running(start.process.as_option())?),
-                (Some(StreamInputEvent::Data(data)), Some(command)) => write_input(command, data.input.as_option()).await?,
+                (Some(StreamInputEvent::Start(start)), _) => {
+                    command = Some(self.select_running(start.process.as_option())?);
+                }
+                (Some(StreamInputEvent::Data(data)), Some(command)) => {
+                    write_input(command, data.input.as_option()).await?;
+                }
                 (Some(StreamInputEvent::Data(_)), None) => {
-                    return Err(ConnectError::invalid_argument("the first message of an input stream must name a process"));
+                    return Err(ConnectError::invalid_argument(
+                        "the first message of an input stream must name a process",
+                    ));
                 }
                 (Some(StreamInputEvent::Keepalive(_)) | None, _) => {}
             }
@@ -104,22 +153,34 @@ impl Process for Commands {
         Response::ok(StreamInputResponse::default())
     }
 
-    async fn send_input(&self, _: RequestContext, request: ServiceRequest<'_, SendInputRequest>) -> ServiceResult<SendInputResponse> {
+    async fn send_input(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, SendInputRequest>,
+    ) -> ServiceResult<SendInputResponse> {
         let request = request.to_owned_message();
         let command = self.select_running(request.process.as_option())?;
         write_input(&command, request.input.as_option()).await?;
         Response::ok(SendInputResponse::default())
     }
 
-    async fn send_signal(&self, context: RequestContext, request: ServiceRequest<'_, SendSignalRequest>) -> ServiceResult<SendSignalResponse> {
+    async fn send_signal(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, SendSignalRequest>,
+    ) -> ServiceResult<SendSignalResponse> {
         let request = request.to_owned_message();
         let command = self.select_running(request.process.as_option())?;
         let signal = match request.signal.as_known() {
             Some(Signal::SIGNAL_SIGKILL) => rustix::process::Signal::KILL,
             Some(Signal::SIGNAL_SIGTERM) => rustix::process::Signal::TERM,
-            Some(Signal::SIGNAL_UNSPECIFIED) | None => return Err(ConnectError::invalid_argument("invalid signal")),
+            Some(Signal::SIGNAL_UNSPECIFIED) | None => {
+                return Err(ConnectError::invalid_argument("invalid signal"));
+            }
         };
-        let whole_tree = context.header(SIGNAL_SCOPE_HEADER).is_some_and(|scope| scope == SIGNAL_SCOPE_TREE);
+        let whole_tree = context
+            .header(SIGNAL_SCOPE_HEADER)
+            .is_some_and(|scope| scope == SIGNAL_SCOPE_TREE);
         if whole_tree {
             command.kill_tree().await.map_err(input_error)?;
         } else {
@@ -128,7 +189,11 @@ impl Process for Commands {
         Response::ok(SendSignalResponse::default())
     }
 
-    async fn close_stdin(&self, _: RequestContext, request: ServiceRequest<'_, CloseStdinRequest>) -> ServiceResult<CloseStdinResponse> {
+    async fn close_stdin(
+        &self,
+        _: RequestContext,
+        request: ServiceRequest<'_, CloseStdinRequest>,
+    ) -> ServiceResult<CloseStdinResponse> {
         let command = self.select_running(request.to_owned_message().process.as_option())?;
         command.close_stdin().await.map_err(input_error)?;
         Response::ok(CloseStdinResponse::default())
@@ -142,13 +207,24 @@ impl Commands {
         user: Option<&str>,
         deadline: Option<Instant>,
     ) -> Result<(Arc<Command>, mpsc::Receiver<Event>), ConnectError> {
-        let config = request.process.into_option().ok_or_else(|| ConnectError::invalid_argument("nothing to start"))?;
-        let user = self.settings.user(user).map_err(|error| ConnectError::unauthenticated(error.to_string()))?;
+        let config = request
+            .process
+            .into_option()
+            .ok_or_else(|| ConnectError::invalid_argument("nothing to start"))?;
+        let user = self
+            .settings
+            .user(user)
+            .map_err(|error| ConnectError::unauthenticated(error.to_string()))?;
         let requested = config.cwd.as_deref().unwrap_or_default();
-        let mut cwd = self.settings.resolve(requested, &user).map_err(|error| ConnectError::invalid_argument(error.to_string()))?;
+        let mut cwd = self
+            .settings
+            .resolve(requested, &user)
+            .map_err(|error| ConnectError::invalid_argument(error.to_string()))?;
         if !std::path::Path::new(&cwd).is_dir() {
             if !requested.is_empty() {
-                return Err(ConnectError::invalid_argument(format!("cwd '{cwd}' does not exist")));
+                return Err(ConnectError::invalid_argument(format!(
+                    "cwd '{cwd}' does not exist"
+                )));
             }
             // As `login` does for users whose home is missing.
             "/".clone_into(&mut cwd);
@@ -159,9 +235,18 @@ impl Commands {
             None => Streams::OutputOnly,
         };
         let env = environment(&user, self.settings.env(), config.envs.clone());
-        let order = Launch { cmd: config.cmd.clone(), args: config.args.clone(), env, cwd, user, streams };
+        let order = Launch {
+            cmd: config.cmd.clone(),
+            args: config.args.clone(),
+            env,
+            cwd,
+            user,
+            streams,
+        };
         let launched = launch(order).await.map_err(|error| match error {
-            LaunchError::Refused { .. } | LaunchError::Directory { .. } => ConnectError::invalid_argument(error.to_string()),
+            LaunchError::Refused { .. } | LaunchError::Directory { .. } => {
+                ConnectError::invalid_argument(error.to_string())
+            }
             LaunchError::Guest(_) => ConnectError::resource_exhausted(error.to_string()),
         })?;
         let (command, events) = Command::adopt(launched, config, request.tag, deadline);
@@ -171,19 +256,26 @@ impl Commands {
 
     fn select(&self, selector: Option<&ProcessSelector>) -> Result<Arc<Command>, ConnectError> {
         match selector.and_then(|selector| selector.selector.as_ref()) {
-            Some(Selector::Pid(pid)) => {
-                self.by_pid(*pid).ok_or_else(|| ConnectError::not_found(format!("process with pid {pid} not found")))
-            }
-            Some(Selector::Tag(tag)) => {
-                self.by_tag(tag).ok_or_else(|| ConnectError::not_found(format!("process with tag {tag} not found")))
-            }
+            Some(Selector::Pid(pid)) => self.by_pid(*pid).ok_or_else(|| {
+                ConnectError::not_found(format!("process with pid {pid} not found"))
+            }),
+            Some(Selector::Tag(tag)) => self.by_tag(tag).ok_or_else(|| {
+                ConnectError::not_found(format!("process with tag {tag} not found"))
+            }),
             None => Err(ConnectError::invalid_argument("no process selected")),
         }
     }
 
-    fn select_running(&self, selector: Option<&ProcessSelector>) -> Result<Arc<Command>, ConnectError> {
+    fn select_running(
+        &self,
+        selector: Option<&ProcessSelector>,
+    ) -> Result<Arc<Command>, ConnectError> {
         let command = self.select(selector)?;
-        if command.has_ended() { Err(input_error(InputError::Ended)) } else { Ok(command) }
+        if command.has_ended() {
+            Err(input_error(InputError::Ended))
+        } else {
+            Ok(command)
+        }
     }
 }
 
@@ -195,20 +287,36 @@ async fn write_input(command: &Command, input: Option<&ProcessInput>) -> Result<
     }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "it is the last stop of the error")]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "it is the last stop of the error"
+)]
 fn input_error(error: InputError) -> ConnectError {
     let message = error.to_string();
     match error {
         InputError::Ended => ConnectError::not_found(message),
-        InputError::NoTerminal | InputError::CannotClose => ConnectError::failed_precondition(message),
+        InputError::NoTerminal | InputError::CannotClose => {
+            ConnectError::failed_precondition(message)
+        }
         InputError::NoStdin | InputError::Write(_) => ConnectError::internal(message),
     }
 }
 
 fn window(pty: &PTY) -> Result<Winsize, ConnectError> {
-    let size = pty.size.as_option().ok_or_else(|| ConnectError::invalid_argument("the terminal has no size"))?;
-    let side = |value: u32| u16::try_from(value).map_err(|_| ConnectError::invalid_argument("the terminal is too large"));
-    Ok(Winsize { ws_row: side(size.rows)?, ws_col: side(size.cols)?, ws_xpixel: 0, ws_ypixel: 0 })
+    let size = pty
+        .size
+        .as_option()
+        .ok_or_else(|| ConnectError::invalid_argument("the terminal has no size"))?;
+    let side = |value: u32| {
+        u16::try_from(value)
+            .map_err(|_| ConnectError::invalid_argument("the terminal is too large"))
+    };
+    Ok(Winsize {
+        ws_row: side(size.rows)?,
+        ws_col: side(size.cols)?,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    })
 }
 
 fn keepalive_interval(context: &RequestContext) -> Duration {
@@ -237,23 +345,43 @@ fn follow<T: Send + 'static>(
     deadline: Option<Instant>,
     wrap: fn(ProcessEvent) -> T,
 ) -> impl futures_util::Stream<Item = Result<T, ConnectError>> + Send + 'static {
-    let start = Following { pid: Some(command.pid()), events, keepalive, deadline, over: false };
+    let start = Following {
+        pid: Some(command.pid()),
+        events,
+        keepalive,
+        deadline,
+        over: false,
+    };
     unfold(start, move |mut following| async move {
         if following.over {
             return None;
         }
         let item = following.next().await;
-        Some((item.map(|event| wrap(ProcessEvent { event: Some(event), ..ProcessEvent::default() })), following))
+        Some((
+            item.map(|event| {
+                wrap(ProcessEvent {
+                    event: Some(event),
+                    ..ProcessEvent::default()
+                })
+            }),
+            following,
+        ))
     })
 }
 
 impl Following {
     async fn next(&mut self) -> Result<atoll_protocol::envd::process_oneof::Event, ConnectError> {
         if let Some(pid) = self.pid.take() {
-            return Ok(process_event::StartEvent { pid, ..Default::default() }.into());
+            return Ok(process_event::StartEvent {
+                pid,
+                ..Default::default()
+            }
+            .into());
         }
         let silence = Instant::now() + self.keepalive;
-        let until = self.deadline.map_or(silence, |deadline| deadline.min(silence));
+        let until = self
+            .deadline
+            .map_or(silence, |deadline| deadline.min(silence));
         let Ok(event) = timeout_at(until, self.events.recv()).await else {
             if self.deadline == Some(until) {
                 self.over = true;
@@ -282,7 +410,11 @@ impl Following {
 }
 
 fn data(output: Output) -> atoll_protocol::envd::process_oneof::Event {
-    process_event::DataEvent { output: Some(output), ..Default::default() }.into()
+    process_event::DataEvent {
+        output: Some(output),
+        ..Default::default()
+    }
+    .into()
 }
 
 fn end_event(status: ExitStatus) -> process_event::EndEvent {

@@ -17,7 +17,9 @@ impl Stream {
         rustix::io::ioctl_fionbio(&fd, true)?;
         // SAFETY: an `OwnedFd` names the same open file until it is dropped,
         // and nothing here replaces or closes it before the registration ends.
-        Ok(Self(unsafe { AsyncFd::register_with_interest(fd, interest) }?))
+        Ok(Self(unsafe {
+            AsyncFd::register_with_interest(fd, interest)
+        }?))
     }
 
     /// The descriptor, for questions about the terminal.
@@ -27,7 +29,12 @@ impl Stream {
 
     /// Waits for bytes, at most `buffer.len()` of them; `None` at the end.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<Option<Bytes>> {
-        let read = self.0.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut *buffer)?)).await;
+        let read = self
+            .0
+            .async_io(Interest::READABLE, |fd| {
+                Ok(rustix::io::read(fd, &mut *buffer)?)
+            })
+            .await;
         match read {
             Ok(0) => Ok(None),
             Ok(length) => Ok(Some(Bytes::copy_from_slice(&buffer[..length]))),
@@ -40,7 +47,10 @@ impl Stream {
     /// Writes everything, waiting for the reader where it is slow.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let written = self.0.async_io(Interest::WRITABLE, |fd| Ok(rustix::io::write(fd, bytes)?)).await?;
+            let written = self
+                .0
+                .async_io(Interest::WRITABLE, |fd| Ok(rustix::io::write(fd, bytes)?))
+                .await?;
             bytes = &bytes[written..];
         }
         Ok(())

@@ -92,19 +92,37 @@ fn below(entries: &[Entry], root: i32) -> Vec<i32> {
     let mut found = HashSet::from([root]);
     loop {
         let before = found.len();
-        found.extend(entries.iter().filter(|entry| found.contains(&entry.parent)).map(|entry| entry.pid).collect::<Vec<_>>());
+        found.extend(
+            entries
+                .iter()
+                .filter(|entry| found.contains(&entry.parent))
+                .map(|entry| entry.pid)
+                .collect::<Vec<_>>(),
+        );
         if found.len() == before {
             break;
         }
     }
-    entries.iter().filter(|entry| entry.pid != root && !entry.dead && found.contains(&entry.pid)).map(|entry| entry.pid).collect()
+    entries
+        .iter()
+        .filter(|entry| entry.pid != root && !entry.dead && found.contains(&entry.pid))
+        .map(|entry| entry.pid)
+        .collect()
 }
 
 fn entries() -> Vec<Entry> {
-    let Ok(directory) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(directory) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     directory
         .filter_map(Result::ok)
-        .filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit))
+        .filter(|entry| {
+            entry
+                .file_name()
+                .as_encoded_bytes()
+                .first()
+                .is_some_and(u8::is_ascii_digit)
+        })
         // A process may end between the listing and the read.
         .filter_map(|entry| fs::read(entry.path().join("stat")).ok())
         .filter_map(|stat| parse_stat(&stat))
@@ -115,11 +133,21 @@ fn entries() -> Vec<Entry> {
 fn parse_stat(stat: &[u8]) -> Option<Entry> {
     let open = stat.iter().position(|byte| *byte == b'(')?;
     let close = stat.iter().rposition(|byte| *byte == b')')?;
-    let pid = std::str::from_utf8(stat.get(..open)?).ok()?.trim().parse().ok()?;
-    let mut rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?.split_ascii_whitespace();
+    let pid = std::str::from_utf8(stat.get(..open)?)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()?;
+    let mut rest = std::str::from_utf8(stat.get(close + 1..)?)
+        .ok()?
+        .split_ascii_whitespace();
     let state = rest.next()?;
     let parent = rest.next()?.parse().ok()?;
-    Some(Entry { pid, parent, dead: matches!(state, "Z" | "X" | "x") })
+    Some(Entry {
+        pid,
+        parent,
+        dead: matches!(state, "Z" | "X" | "x"),
+    })
 }
 
 #[cfg(test)]
@@ -128,15 +156,35 @@ mod tests {
 
     #[test]
     fn names_cannot_confuse_the_reader() {
-        assert_eq!(parse_stat(b"42 (a) R 1) S 7 42 42 0"), Some(Entry { pid: 42, parent: 7, dead: false }));
-        assert_eq!(parse_stat(b"43 (\xff\xfe) Z 7 0"), Some(Entry { pid: 43, parent: 7, dead: true }));
+        assert_eq!(
+            parse_stat(b"42 (a) R 1) S 7 42 42 0"),
+            Some(Entry {
+                pid: 42,
+                parent: 7,
+                dead: false
+            })
+        );
+        assert_eq!(
+            parse_stat(b"43 (\xff\xfe) Z 7 0"),
+            Some(Entry {
+                pid: 43,
+                parent: 7,
+                dead: true
+            })
+        );
         assert_eq!(parse_stat(b"nonsense"), None);
     }
 
     #[test]
     fn the_tree_is_found_in_any_order_and_through_the_dead() {
         let entry = |pid, parent, dead| Entry { pid, parent, dead };
-        let entries = [entry(5, 4, false), entry(4, 3, true), entry(3, 2, false), entry(2, 1, false), entry(9, 1, false)];
+        let entries = [
+            entry(5, 4, false),
+            entry(4, 3, true),
+            entry(3, 2, false),
+            entry(2, 1, false),
+            entry(9, 1, false),
+        ];
         let mut found = below(&entries, 2);
         found.sort_unstable();
         assert_eq!(found, [3, 5]);

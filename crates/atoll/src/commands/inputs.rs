@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use atoll_control::LiveSandbox;
-use atoll_control::templates::Template;
+use atoll_control::templates::{Template, TemplateCatalog};
 use atoll_engine::{Attachment, SandboxId, SandboxSpec, reconcile};
 use atoll_guest_client::InitRequest;
 
@@ -28,7 +28,7 @@ pub(crate) async fn open(home: &Home, arguments: &SandboxArguments, lifetime: Du
     reconcile().context("cannot remove what an interrupted run left behind")?;
 
     let template = ensure_template(home, &arguments.template).await?;
-    let layers = atoll_control::templates::layer_directories(home.path(), &template).await?;
+    let layers = TemplateCatalog::open(home.path())?.layer_directories(&template).await?;
     let id = SandboxId::random()?;
     let mut variables = template.env.clone();
     variables.extend([

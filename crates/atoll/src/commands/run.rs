@@ -321,7 +321,7 @@ impl Finished {
         if arguments.json {
             let report = RunReport {
                 sandbox_id: live.sandbox().id().as_str(),
-                template: &template.name,
+                template: template.name.as_str(),
                 isolation: "container",
                 outcome: &self.outcome,
                 exit_code,

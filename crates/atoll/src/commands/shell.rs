@@ -95,8 +95,8 @@ async fn forward_size(input: ProcessInput) {
 
 fn window_size() -> PtySize {
     tcgetwinsize(std::io::stdin()).map_or(PtySize { cols: 80, rows: 24 }, |size| PtySize {
-        cols: u32::from(size.ws_col.max(1)),
-        rows: u32::from(size.ws_row.max(1)),
+        cols: size.ws_col.max(1),
+        rows: size.ws_row.max(1),
     })
 }
 

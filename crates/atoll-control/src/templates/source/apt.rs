@@ -38,7 +38,10 @@ impl Release {
             })
         };
         let codename = value("VERSION_CODENAME").filter(|name| !name.is_empty())?;
-        Some(Self { id: value("ID")?, codename })
+        Some(Self {
+            id: value("ID")?,
+            codename,
+        })
     }
 }
 
@@ -64,24 +67,39 @@ impl AptEntry {
     }
 
     fn is_signed_by(&self, id: &str) -> bool {
-        self.options.get("signed-by").is_none_or(|keyring| keyring.contains(&format!("{id}-archive")))
+        self.options
+            .get("signed-by")
+            .is_none_or(|keyring| keyring.contains(&format!("{id}-archive")))
     }
 }
 
 /// Entries as the text of a `.sources` file, with addresses as they are.
 pub(crate) fn sources_file(entries: &[AptEntry]) -> String {
-    entries.iter().map(|entry| entry.stanza(str::to_owned)).collect::<Vec<_>>().join("\n")
+    entries
+        .iter()
+        .map(|entry| entry.stanza(str::to_owned))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The same without user names and passwords in addresses, fit for an image.
 pub(crate) fn public_sources_file(entries: &[AptEntry]) -> String {
-    entries.iter().map(|entry| entry.stanza(without_credentials)).collect::<Vec<_>>().join("\n")
+    entries
+        .iter()
+        .map(|entry| entry.stanza(without_credentials))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Keyring files that the entries need.
 pub(crate) fn keyrings(entries: &[AptEntry]) -> Vec<String> {
-    let named = entries.iter().filter_map(|entry| entry.options.get("signed-by"));
-    let mut files: Vec<_> = named.filter(|value| value.starts_with('/') && !value.contains(['\n', ' '])).cloned().collect();
+    let named = entries
+        .iter()
+        .filter_map(|entry| entry.options.get("signed-by"));
+    let mut files: Vec<_> = named
+        .filter(|value| value.starts_with('/') && !value.contains(['\n', ' ']))
+        .cloned()
+        .collect();
     files.sort();
     files.dedup();
     files
@@ -100,7 +118,9 @@ pub(crate) fn read_entries(etc_apt: &Path, release: &Release) -> Vec<AptEntry> {
         .collect();
     files.sort();
     for file in files {
-        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let Ok(text) = fs::read_to_string(&file) else {
+            continue;
+        };
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("list") => entries.extend(parse_one_line(&text)),
             Some("sources") => entries.extend(parse_deb822(&text)),
@@ -125,13 +145,22 @@ fn own_entries(entries: &[AptEntry], release: &Release) -> Vec<AptEntry> {
         .filter_map(|entry| {
             let mut entry = entry.clone();
             entry.suites.retain(|suite| suites.contains(suite));
-            entry.uris.retain(|uri| ["http:", "https:", "file:", "mirror+"].iter().any(|scheme| uri.starts_with(scheme)));
-            entry.options.retain(|name, _| KEPT_OPTIONS.contains(&name.as_str()));
+            entry.uris.retain(|uri| {
+                ["http:", "https:", "file:", "mirror+"]
+                    .iter()
+                    .any(|scheme| uri.starts_with(scheme))
+            });
+            entry
+                .options
+                .retain(|name, _| KEPT_OPTIONS.contains(&name.as_str()));
             let has_main = entry.components.iter().any(|component| component == "main");
             (has_main && !entry.suites.is_empty() && !entry.uris.is_empty()).then_some(entry)
         })
         .collect();
-    if kept.iter().any(|entry| entry.is_signed_by(&release.id) && entry.suites.contains(&release.codename)) {
+    if kept
+        .iter()
+        .any(|entry| entry.is_signed_by(&release.id) && entry.suites.contains(&release.codename))
+    {
         kept.retain(|entry| entry.is_signed_by(&release.id));
     }
     kept
@@ -159,7 +188,12 @@ fn one_line(line: &str) -> Option<AptEntry> {
     }
     let mut words = rest.split_whitespace().map(str::to_owned);
     let (uri, suite) = (words.next()?, words.next()?);
-    Some(AptEntry { uris: vec![uri], suites: vec![suite], components: words.collect(), options })
+    Some(AptEntry {
+        uris: vec![uri],
+        suites: vec![suite],
+        components: words.collect(),
+        options,
+    })
 }
 
 /// Reads the stanzas of a `.sources` file.
@@ -190,26 +224,43 @@ fn parse_deb822(text: &str) -> Vec<AptEntry> {
 
 fn stanza_entry(mut fields: BTreeMap<String, String>) -> Option<AptEntry> {
     let mut words = |name: &str| -> Vec<String> {
-        fields.remove(name).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+        fields
+            .remove(name)
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect()
     };
     let types = words("types");
     let enabled = words("enabled");
-    let entry = AptEntry { uris: words("uris"), suites: words("suites"), components: words("components"), options: fields };
-    let off = enabled.first().is_some_and(|value| ["no", "false", "0", "off"].contains(&value.as_str()));
+    let entry = AptEntry {
+        uris: words("uris"),
+        suites: words("suites"),
+        components: words("components"),
+        options: fields,
+    };
+    let off = enabled
+        .first()
+        .is_some_and(|value| ["no", "false", "0", "off"].contains(&value.as_str()));
     (types.iter().any(|kind| kind == "deb") && !off).then_some(entry)
 }
 
 fn canonical(option: &str) -> String {
     let parts = option.split('-').map(|part| {
         let mut letters = part.chars();
-        letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
+        letters
+            .next()
+            .map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
+            .unwrap_or_default()
     });
     parts.collect::<Vec<_>>().join("-")
 }
 
 /// An address without its user and password.
 fn without_credentials(uri: &str) -> String {
-    let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
+    let Some((scheme, rest)) = uri.split_once("://") else {
+        return uri.to_owned();
+    };
     let end = rest.find('/').unwrap_or(rest.len());
     let host = rest[..end].rfind('@').map_or(0, |at| at + 1);
     format!("{scheme}://{}", &rest[host..])
@@ -218,12 +269,20 @@ fn without_credentials(uri: &str) -> String {
 /// Lines of `apt-config dump` that say how to reach mirrors.
 pub(crate) fn acquire_settings(dump: &str) -> Vec<String> {
     let wanted = [
-        "Acquire::http", "Acquire::https", "Acquire::Check-Valid-Until", "Acquire::Max-ValidTime", "Acquire::Retries",
-        "Acquire::ForceIPv4", "Acquire::ForceIPv6", "Acquire::AllowInsecureRepositories",
+        "Acquire::http",
+        "Acquire::https",
+        "Acquire::Check-Valid-Until",
+        "Acquire::Max-ValidTime",
+        "Acquire::Retries",
+        "Acquire::ForceIPv4",
+        "Acquire::ForceIPv6",
+        "Acquire::AllowInsecureRepositories",
     ];
     let is_wanted = |line: &&str| {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
-        let known = wanted.iter().any(|prefix| key == *prefix || key.starts_with(&format!("{prefix}::")));
+        let known = wanted
+            .iter()
+            .any(|prefix| key == *prefix || key.starts_with(&format!("{prefix}::")));
         known && value != "\"\";"
     };
     dump.lines().filter(is_wanted).map(str::to_owned).collect()
@@ -231,8 +290,17 @@ pub(crate) fn acquire_settings(dump: &str) -> Vec<String> {
 
 /// Of those, what an image keeps: nothing about proxies and credentials.
 pub(crate) fn public_settings(settings: &[String]) -> Vec<String> {
-    let kept = ["Acquire::Check-Valid-Until ", "Acquire::Retries ", "Acquire::ForceIPv4 ", "Acquire::ForceIPv6 "];
-    settings.iter().filter(|line| kept.iter().any(|key| line.starts_with(key))).cloned().collect()
+    let kept = [
+        "Acquire::Check-Valid-Until ",
+        "Acquire::Retries ",
+        "Acquire::ForceIPv4 ",
+        "Acquire::ForceIPv6 ",
+    ];
+    settings
+        .iter()
+        .filter(|line| kept.iter().any(|key| line.starts_with(key)))
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]
@@ -240,7 +308,10 @@ mod tests {
     use super::*;
 
     fn bookworm() -> Release {
-        Release { id: "debian".to_owned(), codename: "bookworm".to_owned() }
+        Release {
+            id: "debian".to_owned(),
+            codename: "bookworm".to_owned(),
+        }
     }
 
     #[test]
@@ -266,7 +337,11 @@ mod tests {
              Types: deb\nURIs: http://node.example\nSuites: nodistro\nComponents: main\n",
         )
         .unwrap();
-        fs::write(parts.join("x.list.disabled"), "deb http://off.example bookworm main\n").unwrap();
+        fs::write(
+            parts.join("x.list.disabled"),
+            "deb http://off.example bookworm main\n",
+        )
+        .unwrap();
         let entries = read_entries(home.path(), &bookworm());
         assert_eq!(
             sources_file(&entries),
@@ -275,12 +350,16 @@ mod tests {
              Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
         );
         assert!(public_sources_file(&entries).contains("URIs: http://mirror.example/debian\n"));
-        assert_eq!(keyrings(&entries), ["/usr/share/keyrings/debian-archive-keyring.gpg"]);
+        assert_eq!(
+            keyrings(&entries),
+            ["/usr/share/keyrings/debian-archive-keyring.gpg"]
+        );
     }
 
     #[test]
     fn a_mirror_with_its_own_key_is_taken_when_it_is_the_only_one() {
-        let text = "deb [signed-by=/k/company.gpg] https://apt.company.example/debian bookworm main\n";
+        let text =
+            "deb [signed-by=/k/company.gpg] https://apt.company.example/debian bookworm main\n";
         assert_eq!(own_entries(&parse_one_line(text), &bookworm()).len(), 1);
     }
 
@@ -288,7 +367,10 @@ mod tests {
     fn inline_keys_survive() {
         let text = "Types: deb\nURIs: http://m.example\nSuites: bookworm\nComponents: main\nSigned-By:\n -----BEGIN\n .\n abc\n";
         let written = sources_file(&parse_deb822(text));
-        assert!(written.ends_with("Signed-By: \n -----BEGIN\n .\n abc\n"), "{written}");
+        assert!(
+            written.ends_with("Signed-By: \n -----BEGIN\n .\n abc\n"),
+            "{written}"
+        );
     }
 
     #[test]
@@ -296,13 +378,25 @@ mod tests {
         let dump = "APT \"\";\nAcquire::http \"\";\nAcquire::http::Proxy \"http://u:p@proxy:3128\";\n\
                     Acquire::Check-Valid-Until \"false\";\nAcquire::Languages \"none\";\n";
         let settings = acquire_settings(dump);
-        assert_eq!(settings, ["Acquire::http::Proxy \"http://u:p@proxy:3128\";", "Acquire::Check-Valid-Until \"false\";"]);
-        assert_eq!(public_settings(&settings), ["Acquire::Check-Valid-Until \"false\";"]);
+        assert_eq!(
+            settings,
+            [
+                "Acquire::http::Proxy \"http://u:p@proxy:3128\";",
+                "Acquire::Check-Valid-Until \"false\";"
+            ]
+        );
+        assert_eq!(
+            public_settings(&settings),
+            ["Acquire::Check-Valid-Until \"false\";"]
+        );
     }
 
     #[test]
     fn the_release_comes_from_os_release() {
-        assert_eq!(Release::parse("ID=debian\nVERSION_CODENAME=\"bookworm\"\n"), Some(bookworm()));
+        assert_eq!(
+            Release::parse("ID=debian\nVERSION_CODENAME=\"bookworm\"\n"),
+            Some(bookworm())
+        );
         assert_eq!(Release::parse("ID=fedora\nVERSION_CODENAME=\"\"\n"), None);
     }
 }

@@ -60,19 +60,36 @@ pub(crate) struct PlanKey {
 impl Plan {
     /// Looks at the host.
     pub(crate) fn of(source: &DebianSource) -> Result<Self, SourceError> {
-        let host = |what: &str, hint: &str| SourceError::Host { what: what.to_owned(), hint: hint.to_owned() };
+        let host = |what: &str, hint: &str| SourceError::Host {
+            what: what.to_owned(),
+            hint: hint.to_owned(),
+        };
         let offline = "build it from the host's own packages instead: `from = \"host\"`";
-        let release = fs::read_to_string("/etc/os-release").ok().and_then(|text| Release::parse(&text));
-        let release = release.ok_or_else(|| host("this host is not a release of Debian or Ubuntu", offline))?;
+        let release = fs::read_to_string("/etc/os-release")
+            .ok()
+            .and_then(|text| Release::parse(&text));
+        let release = release
+            .ok_or_else(|| host("this host is not a release of Debian or Ubuntu", offline))?;
         let entries = apt::read_entries(Path::new("/etc/apt"), &release);
         if entries.is_empty() {
-            let what = format!("/etc/apt has no source of `{}` with the component `main`", release.codename);
-            return Err(host(&what, "add the distribution's own source, or use `from = \"host\"`"));
+            let what = format!(
+                "/etc/apt has no source of `{}` with the component `main`",
+                release.codename
+            );
+            return Err(host(
+                &what,
+                "add the distribution's own source, or use `from = \"host\"`",
+            ));
         }
         let mut packages = source.packages.clone();
         packages.sort();
         packages.dedup();
-        Ok(Self { release, entries, packages, certificates: trust::added_certificates() })
+        Ok(Self {
+            release,
+            entries,
+            packages,
+            certificates: trust::added_certificates(),
+        })
     }
 
     pub(crate) fn key(&self) -> PlanKey {
@@ -89,17 +106,26 @@ impl Plan {
     pub(crate) async fn run(
         &self,
         layers: &Layers,
-        events: &mpsc::UnboundedSender<SourceEvent>,
+        events: mpsc::UnboundedSender<SourceEvent>,
     ) -> Result<LayerInfo, SourceError> {
         let files = self.write_files().await?;
-        let mut child = self.command(&files).spawn().map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => SourceError::Host {
-                what: format!("`{PROGRAM}` is not installed"),
-                hint: format!("apt-get install {PROGRAM}, or use `from = \"host\"`"),
-            },
-            _ => SourceError::Program { program: PROGRAM, source },
-        })?;
-        let program = |source| SourceError::Program { program: PROGRAM, source };
+        let mut child = self
+            .command(&files)
+            .spawn()
+            .map_err(|source| match source.kind() {
+                std::io::ErrorKind::NotFound => SourceError::Host {
+                    what: format!("`{PROGRAM}` is not installed"),
+                    hint: format!("apt-get install {PROGRAM}, or use `from = \"host\"`"),
+                },
+                _ => SourceError::Program {
+                    program: PROGRAM,
+                    source,
+                },
+            })?;
+        let program = |source| SourceError::Program {
+            program: PROGRAM,
+            source,
+        };
         let missing = || program(std::io::Error::other("it has no output"));
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let stderr = child.stderr.take().ok_or_else(missing)?;
@@ -111,11 +137,19 @@ impl Plan {
             let _ = stored.send(SourceEvent::Stored(bytes));
         });
         let work = async {
-            tokio::join!(layers.import_tar(stdout, progress), relay(stderr, events), running.0.wait())
+            tokio::join!(
+                layers.import_tar(stdout, progress),
+                relay(stderr, &events),
+                running.0.wait()
+            )
         };
         let Ok((layer, lines, status)) = tokio::time::timeout(BOUND, work).await else {
             let status = format!("no end after {} minutes", BOUND.as_secs() / 60);
-            return Err(SourceError::Failed { program: PROGRAM, status, lines: Vec::new() });
+            return Err(SourceError::Failed {
+                program: PROGRAM,
+                status,
+                lines: Vec::new(),
+            });
         };
         let status = status.map_err(program)?;
         if !status.success() {
@@ -123,7 +157,11 @@ impl Plan {
             if let Ok(layer) = layer {
                 layers.remove(&layer.digest).await?;
             }
-            return Err(SourceError::Failed { program: PROGRAM, status: status.to_string(), lines });
+            return Err(SourceError::Failed {
+                program: PROGRAM,
+                status: status.to_string(),
+                lines,
+            });
         }
         Ok(layer?)
     }
@@ -131,7 +169,12 @@ impl Plan {
     fn command(&self, files: &Files) -> Command {
         let mut command = Command::new(PROGRAM);
         command
-            .args(["--mode=root", "--variant=apt", "--format=tar", "--skip=output/dev,output/mknod"])
+            .args([
+                "--mode=root",
+                "--variant=apt",
+                "--format=tar",
+                "--skip=output/dev,output/mknod",
+            ])
             .arg(format!("--include={}", self.packages.join(",")))
             .arg(format!("--aptopt={}", files.apt_settings.display()))
             .arg("--aptopt=Acquire::Languages \"none\"")
@@ -147,10 +190,19 @@ impl Plan {
             .kill_on_drop(false)
             // Secrets in the environment of the operator are none of its business.
             .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env(
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
             .env("LC_ALL", "C.UTF-8")
             .env("HOME", "/root");
-        for name in ["http_proxy", "https_proxy", "no_proxy", "TMPDIR", "SOURCE_DATE_EPOCH"] {
+        for name in [
+            "http_proxy",
+            "https_proxy",
+            "no_proxy",
+            "TMPDIR",
+            "SOURCE_DATE_EPOCH",
+        ] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
@@ -159,11 +211,24 @@ impl Plan {
     }
 
     async fn write_files(&self) -> Result<Files, SourceError> {
-        let dump = Command::new("apt-config").arg("dump").stdin(Stdio::null()).output().await;
-        let dump = dump.map_err(|source| SourceError::Program { program: "apt-config", source })?;
+        let dump = Command::new("apt-config")
+            .arg("dump")
+            .stdin(Stdio::null())
+            .output()
+            .await;
+        let dump = dump.map_err(|source| SourceError::Program {
+            program: "apt-config",
+            source,
+        })?;
         let settings = apt::acquire_settings(&String::from_utf8_lossy(&dump.stdout));
-        let file = |source| SourceError::File { path: std::env::temp_dir(), source };
-        let directory = tempfile::Builder::new().prefix("atoll-debian-").tempdir().map_err(file)?;
+        let file = |source| SourceError::File {
+            path: std::env::temp_dir(),
+            source,
+        };
+        let directory = tempfile::Builder::new()
+            .prefix("atoll-debian-")
+            .tempdir()
+            .map_err(file)?;
         let files = Files {
             sources: directory.path().join("debian.sources"),
             apt_settings: directory.path().join("apt.conf"),
@@ -171,24 +236,37 @@ impl Plan {
             directory,
         };
         let write = |path: &Path, text: &str| {
-            fs::write(path, text).map_err(|source| SourceError::File { path: path.to_owned(), source })
+            fs::write(path, text).map_err(|source| SourceError::File {
+                path: path.to_owned(),
+                source,
+            })
         };
         write(&files.sources, &apt::sources_file(&self.entries))?;
         let mut text = settings.join("\n");
         text.push('\n');
         write(&files.apt_settings, &text)?;
         let at = |name: &str| files.directory.path().join(name);
-        write(&at("public.sources"), &apt::public_sources_file(&self.entries))?;
+        write(
+            &at("public.sources"),
+            &apt::public_sources_file(&self.entries),
+        )?;
         let mut text = apt::public_settings(&settings).join("\n");
         text.push('\n');
         write(&at("public.conf"), &text)?;
-        write(&at("keyrings"), &(apt::keyrings(&self.entries).join("\n") + "\n"))?;
+        write(
+            &at("keyrings"),
+            &(apt::keyrings(&self.entries).join("\n") + "\n"),
+        )?;
         for (number, certificate) in self.certificates.iter().enumerate() {
             write(&at(&format!("host-{number}.crt")), certificate)?;
         }
         write(&files.hook, &hook(files.directory.path()))?;
-        fs::set_permissions(&files.hook, fs::Permissions::from_mode(0o700))
-            .map_err(|source| SourceError::File { path: files.hook.clone(), source })?;
+        fs::set_permissions(&files.hook, fs::Permissions::from_mode(0o700)).map_err(|source| {
+            SourceError::File {
+                path: files.hook.clone(),
+                source,
+            }
+        })?;
         Ok(files)
     }
 }
@@ -238,7 +316,10 @@ find "$root/var/lib/dpkg" -maxdepth 1 -name '*-old' -delete
 }
 
 /// Passes the lines of a program on; returns the last of them.
-async fn relay(stderr: tokio::process::ChildStderr, events: &mpsc::UnboundedSender<SourceEvent>) -> Vec<String> {
+async fn relay(
+    stderr: tokio::process::ChildStderr,
+    events: &mpsc::UnboundedSender<SourceEvent>,
+) -> Vec<String> {
     let mut last = Vec::new();
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -257,10 +338,74 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(pid) = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw) else {
+        let Some(pid) = self
+            .0
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(rustix::process::Pid::from_raw)
+        else {
             return;
         };
         // Already gone is what we want.
         let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::TERM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_store::Blobs;
+
+    /// The packages of `base`, for real. Run it with
+    /// `cargo test -p atoll-control --release -- --ignored bootstraps`.
+    #[tokio::test(flavor = "multi_thread")]
+    #[ignore = "needs root, a mirror and a minute"]
+    async fn bootstraps_the_base_template() {
+        let spec = include_str!("../../../../../templates/base.toml");
+        let spec = crate::templates::TemplateSpec::parse(spec, "base.toml").unwrap();
+        let crate::templates::Source::Debian(source) = spec.from else {
+            panic!("not from debian")
+        };
+        let home = tempfile::tempdir().unwrap();
+        let layers = Layers::open(home.path(), Blobs::open(home.path()).unwrap()).unwrap();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
+        let begun = std::time::Instant::now();
+        let info = Plan::of(&source)
+            .unwrap()
+            .run(&layers, sender)
+            .await
+            .unwrap();
+        println!("{:?} {info:?}", begun.elapsed());
+        while let Ok(event) = receiver.try_recv() {
+            if let SourceEvent::Line(line) = event {
+                println!("{line}");
+            }
+        }
+        let root = layers.path(&info.digest);
+        for present in [
+            "usr/bin/python3",
+            "usr/bin/sudo",
+            "usr/bin/git",
+            "etc/machine-id",
+            "etc/apt/sources.list.d/debian.sources",
+        ] {
+            assert!(root.join(present).exists(), "{present}");
+        }
+        for absent in [
+            "etc/hostname",
+            "etc/resolv.conf",
+            "dev/null",
+            "etc/apt/apt.conf.d/99mmdebstrap",
+        ] {
+            assert!(!root.join(absent).exists(), "{absent}");
+        }
+        let bundle = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
+        for certificate in trust::added_certificates() {
+            let line = certificate.lines().nth(1).unwrap();
+            assert!(
+                bundle.contains(line),
+                "a certificate of the host is not trusted inside"
+            );
+        }
     }
 }

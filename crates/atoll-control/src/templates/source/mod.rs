@@ -3,6 +3,7 @@
 pub(super) mod apt;
 pub(super) mod debian;
 pub(super) mod host;
+mod packages;
 pub(super) mod trust;
 
 use std::io;

@@ -25,7 +25,10 @@ const END: &str = "-----END CERTIFICATE-----";
 
 /// The bundle of the host; `None` when it has none.
 pub(crate) fn bundle() -> Option<PathBuf> {
-    BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file())
+    BUNDLES
+        .iter()
+        .map(PathBuf::from)
+        .find(|path| path.is_file())
 }
 
 /// Certificates of the host's bundle that its distribution does not ship, as PEM.
@@ -35,8 +38,13 @@ pub(crate) fn added_certificates() -> Vec<String> {
         .filter_map(|path| fs::read_to_string(path).ok())
         .flat_map(|text| certificates(&text))
         .collect();
-    let bundle = bundle().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-    let mut added: Vec<_> = certificates(&bundle).into_iter().filter(|one| !shipped.contains(one)).collect();
+    let bundle = bundle()
+        .and_then(|path| fs::read_to_string(path).ok())
+        .unwrap_or_default();
+    let mut added: Vec<_> = certificates(&bundle)
+        .into_iter()
+        .filter(|one| !shipped.contains(one))
+        .collect();
     added.sort();
     added.dedup();
     added
@@ -54,7 +62,11 @@ fn certificates(text: &str) -> Vec<String> {
     while let Some(start) = rest.find(BEGIN) {
         let after = &rest[start + BEGIN.len()..];
         let Some(end) = after.find(END) else { break };
-        let body: Vec<_> = after[..end].lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let body: Vec<_> = after[..end]
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect();
         found.push(format!("{BEGIN}\n{}\n{END}\n", body.join("\n")));
         rest = &after[end + END.len()..];
     }
@@ -82,7 +94,9 @@ mod tests {
 
     #[test]
     fn certificates_are_found_and_keys_are_not() {
-        let text = format!("# one\n{BEGIN}\r\nAAA\r\nBBB\r\n{END}\n-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n{BEGIN}\ncut");
+        let text = format!(
+            "# one\n{BEGIN}\r\nAAA\r\nBBB\r\n{END}\n-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n{BEGIN}\ncut"
+        );
         assert_eq!(certificates(&text), [format!("{BEGIN}\nAAA\nBBB\n{END}\n")]);
     }
 }

@@ -1,0 +1,122 @@
+//! The command line of `cargo xtask`.
+
+use std::path::PathBuf;
+
+use crate::failure::{Failure, Outcome};
+
+/// What can be asked for.
+pub(crate) const USAGE: &str = "\
+Tasks of the Atoll workspace. Each does all of its own set-up.
+
+  cargo xtask up [--home DIR]          install, build, make the base template, run the example
+  cargo xtask test [--full] [FILTER]   everything CI checks; with a FILTER only the tests it names
+                                       --full adds the long tests and a machine with cgroup v2
+  cargo xtask coverage                 line coverage, held against coverage-floor.txt
+  cargo xtask dist                     the static release binary, in target/dist
+  cargo xtask machine [COMMAND...]     run a command in the machine with cgroup v2
+  cargo xtask leftovers                what Atoll has on this host right now
+";
+
+/// One thing to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Help,
+    Up { home: Option<PathBuf> },
+    Test(TestChoice),
+    Coverage,
+    Dist,
+    Machine { command: Vec<String> },
+    Leftovers,
+}
+
+/// Which tests to run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TestChoice {
+    pub(crate) full: bool,
+    pub(crate) filter: Option<String>,
+}
+
+/// Reads the arguments after the program's name.
+pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
+    let mut arguments = arguments.peekable();
+    let Some(name) = arguments.next() else {
+        return Ok(Task::Help);
+    };
+    let task = match name.as_str() {
+        "help" | "--help" | "-h" => return Ok(Task::Help),
+        "up" => {
+            let mut home = None;
+            while let Some(argument) = arguments.next() {
+                match argument.as_str() {
+                    "--home" => home = Some(PathBuf::from(arguments.next().ok_or_else(|| misuse("`--home` needs a directory"))?)),
+                    other => return Err(unknown(other)),
+                }
+            }
+            Task::Up { home }
+        }
+        "test" => {
+            let mut choice = TestChoice::default();
+            for argument in arguments.by_ref() {
+                if argument == "--full" {
+                    choice.full = true;
+                } else if argument.starts_with('-') || choice.filter.is_some() {
+                    return Err(unknown(&argument));
+                } else {
+                    choice.filter = Some(argument);
+                }
+            }
+            Task::Test(choice)
+        }
+        "machine" => {
+            arguments.next_if(|argument| argument == "--");
+            Task::Machine { command: arguments.by_ref().collect() }
+        }
+        "coverage" => Task::Coverage,
+        "dist" => Task::Dist,
+        "leftovers" => Task::Leftovers,
+        other => return Err(misuse(format!("there is no task `{other}`"))),
+    };
+    arguments.next().map_or(Ok(task), |rest| Err(unknown(&rest)))
+}
+
+fn unknown(argument: &str) -> Failure {
+    misuse(format!("unexpected argument `{argument}`"))
+}
+
+fn misuse(what: impl Into<String>) -> Failure {
+    Failure::new(what).hint("`cargo xtask help` lists the tasks")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Outcome<Task> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn each_task_is_understood() {
+        let both = TestChoice { full: true, filter: Some("limits".to_owned()) };
+        let cases = [
+            ("", Task::Help),
+            ("up", Task::Up { home: None }),
+            ("up --home /x", Task::Up { home: Some("/x".into()) }),
+            ("test", Task::Test(TestChoice::default())),
+            ("test limits --full", Task::Test(both)),
+            ("machine -- uname -r", Task::Machine { command: vec!["uname".into(), "-r".into()] }),
+            ("leftovers", Task::Leftovers),
+        ];
+        for (line, task) in cases {
+            assert_eq!(parsed(line).unwrap(), task, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for line in ["up --home", "up now", "test --fast", "test a b", "dist x", "tset"] {
+            let message = parsed(line).unwrap_err().to_string();
+            assert!(message.contains("hint: `cargo xtask help`"), "{line}: {message}");
+        }
+    }
+}

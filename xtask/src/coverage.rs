@@ -1,0 +1,3 @@
+use std::process::ExitCode;
+use crate::failure::Outcome;
+pub(crate) fn coverage() -> Outcome<ExitCode> { Ok(ExitCode::SUCCESS) }

@@ -1,0 +1,160 @@
+//! `cargo xtask test`: everything CI checks, from a fresh clone.
+//!
+//! Stages in order: packages, checks of the source, the binary with
+//! failpoints, the base template in a home of its own, the tests, what is
+//! left on the host. Each stage says how long it took, and the last line is
+//! `N passed, N failed, N skipped`, whatever happened before.
+
+mod checks;
+pub(crate) mod leftovers;
+mod report;
+mod tally;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::arguments::TestChoice;
+use crate::failure::{Context as _, Failure, Outcome};
+use crate::machine;
+use crate::packages;
+use crate::program::{Program, is_root};
+use crate::progress::{self, Stage, step};
+use crate::workspace;
+pub(crate) use tally::Tally;
+
+/// One run: what it has found so far.
+#[derive(Default)]
+struct Session {
+    tally: Tally,
+    stages: Vec<Stage>,
+    machine: Vec<machine::tests::Row>,
+}
+
+/// Runs what was chosen. An error before the tests counts as a failure.
+pub(crate) fn test(choice: &TestChoice) -> Outcome<ExitCode> {
+    let mut session = Session::default();
+    if let Err(failure) = session.run(choice) {
+        eprintln!("{failure}");
+        session.tally.fail("the run itself: see the error above");
+    }
+    for skipped in &session.tally.skipped {
+        println!("skipped {skipped}");
+    }
+    for failure in &session.tally.failures {
+        println!("failed {failure}");
+    }
+    if choice.full {
+        let path = report::write(&session.tally, &session.stages, &session.machine)?;
+        step(format_args!("report: {}", path.display()));
+    }
+    println!("{}", session.tally);
+    Ok(if session.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Session {
+    fn run(&mut self, choice: &TestChoice) -> Outcome<()> {
+        let mut wanted = vec![packages::RUN, packages::TEST];
+        if choice.full {
+            wanted.push(packages::MACHINE);
+        }
+        self.stage("packages", || packages::install(&wanted))?;
+        if choice.filter.is_none() {
+            checks::run(self, choice.full)?;
+        }
+        let home = home()?;
+        self.stage("build", build)?;
+        self.stage("template", || build_template(&home))?;
+
+        let before = leftovers::observe()?;
+        let tests = self.stage("tests", || run_tests(choice, &home))?;
+        self.tally.add(tests);
+        let left = self.stage("leftovers", || leftovers::since(&before))?;
+        self.tally.check("leftovers", left.is_empty());
+        for object in &left {
+            println!("left on this host: {object}");
+        }
+
+        if choice.full {
+            let filter = choice.filter.as_deref();
+            let (rows, tally) = self.stage("machine with cgroup v2", || machine::tests::run(&home, filter))?;
+            self.machine = rows;
+            self.tally.add(tally);
+        }
+        Ok(())
+    }
+
+    fn stage<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        progress::stage(&mut self.stages, name, work)
+    }
+
+    /// A stage that is one program and counts as one test.
+    fn check(&mut self, name: &str, program: &Program) {
+        let result = self.stage(name, || program.run());
+        if let Err(failure) = &result {
+            eprintln!("{failure}");
+        }
+        self.tally.check(name, result.is_ok());
+    }
+}
+
+/// The home that tests share: `$ATOLL_TEST_HOME`, or one in the target directory.
+pub(crate) fn home() -> Outcome<PathBuf> {
+    let home = std::env::var_os("ATOLL_TEST_HOME").filter(|home| !home.is_empty());
+    let home = home.map_or_else(|| workspace::target().join("test-home"), PathBuf::from);
+    if home.is_absolute() {
+        return Ok(home);
+    }
+    Err(Failure::new(format!("ATOLL_TEST_HOME is `{}`, which is not an absolute path", home.display()))
+        .hint("unset it, or set it to an absolute path"))
+}
+
+/// `--locked` where nobody is there to commit a changed lock file.
+fn locked() -> &'static [&'static str] {
+    if std::env::var_os("CI").is_some() { &["--locked"] } else { &[] }
+}
+
+/// The binary that tests drive.
+pub(crate) fn binary() -> PathBuf {
+    workspace::target().join("debug/atoll")
+}
+
+pub(crate) fn build() -> Outcome<()> {
+    Program::cargo().args(["build", "--package", "atoll", "--features", "failpoints"]).args(locked()).run()
+}
+
+pub(crate) fn build_template(home: &std::path::Path) -> Outcome<()> {
+    Program::root(binary())
+        .directory(workspace::root())
+        .arg("--home")
+        .arg(home)
+        .args(["template", "build", "base"])
+        .run()
+        .context(|| "the template `base` is needed by the tests and could not be built".to_owned())
+}
+
+/// What `cargo test` gets in every case.
+pub(crate) fn cargo_test() -> Program {
+    Program::cargo().args(["test", "--workspace", "--features", "atoll/failpoints", "--no-fail-fast"]).args(locked())
+}
+
+fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
+    let mut program = cargo_test().env("ATOLL_TEST_HOME", home);
+    if !is_root() {
+        // Compiled as this user, run as root.
+        let runner = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
+        program = program.env(runner, "sudo --preserve-env");
+    }
+    program = program.args(&choice.filter);
+    if choice.full {
+        program = program.args(["--", "--include-ignored"]);
+    }
+    let mut tally = Tally::default();
+    let status = program.each_line(|line| {
+        println!("{line}");
+        tally.line(line);
+    })?;
+    if !status.success() && tally.failed == 0 {
+        tally.fail(format!("`cargo test` ended with {status} although no test says that it failed"));
+    }
+    Ok(tally)
+}
