@@ -14,14 +14,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => build_guest()?,
     };
     println!("cargo::rerun-if-changed={}", binary.display());
-    println!("cargo::rustc-env=ATOLL_GUEST_BINARY={}", binary.canonicalize()?.display());
+    println!(
+        "cargo::rustc-env=ATOLL_GUEST_BINARY={}",
+        binary.canonicalize()?.display()
+    );
     Ok(())
 }
 
 /// Runs cargo for the guest alone, in a target directory of its own so that
 /// the two do not wait for each other's lock.
 fn build_guest() -> Result<PathBuf, Box<dyn Error>> {
-    let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
+    let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?)
+        .join("../..")
+        .canonicalize()?;
     for part in ["crates/atoll-guest", "crates/atoll-protocol", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
@@ -29,7 +34,17 @@ fn build_guest() -> Result<PathBuf, Box<dyn Error>> {
     let target_dir = workspace.join("target/guest");
     let status = Command::new(env::var("CARGO")?)
         .current_dir(&workspace)
-        .args(["build", "--locked", "--profile", "guest", "--package", "atoll-guest", "--target", &target, "--target-dir"])
+        .args([
+            "build",
+            "--locked",
+            "--profile",
+            "guest",
+            "--package",
+            "atoll-guest",
+            "--target",
+            &target,
+            "--target-dir",
+        ])
         .arg(&target_dir)
         // The outer build's flags (coverage, lints) are not the guest's.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")

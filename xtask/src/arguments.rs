@@ -48,7 +48,13 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             let mut home = None;
             while let Some(argument) = arguments.next() {
                 match argument.as_str() {
-                    "--home" => home = Some(PathBuf::from(arguments.next().ok_or_else(|| misuse("`--home` needs a directory"))?)),
+                    "--home" => {
+                        home = Some(PathBuf::from(
+                            arguments
+                                .next()
+                                .ok_or_else(|| misuse("`--home` needs a directory"))?,
+                        ))
+                    }
                     other => return Err(unknown(other)),
                 }
             }
@@ -69,14 +75,18 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
         }
         "machine" => {
             arguments.next_if(|argument| argument == "--");
-            Task::Machine { command: arguments.by_ref().collect() }
+            Task::Machine {
+                command: arguments.by_ref().collect(),
+            }
         }
         "coverage" => Task::Coverage,
         "dist" => Task::Dist,
         "leftovers" => Task::Leftovers,
         other => return Err(misuse(format!("there is no task `{other}`"))),
     };
-    arguments.next().map_or(Ok(task), |rest| Err(unknown(&rest)))
+    arguments
+        .next()
+        .map_or(Ok(task), |rest| Err(unknown(&rest)))
 }
 
 fn unknown(argument: &str) -> Failure {
@@ -97,14 +107,27 @@ mod tests {
 
     #[test]
     fn each_task_is_understood() {
-        let both = TestChoice { full: true, filter: Some("limits".to_owned()) };
+        let both = TestChoice {
+            full: true,
+            filter: Some("limits".to_owned()),
+        };
         let cases = [
             ("", Task::Help),
             ("up", Task::Up { home: None }),
-            ("up --home /x", Task::Up { home: Some("/x".into()) }),
+            (
+                "up --home /x",
+                Task::Up {
+                    home: Some("/x".into()),
+                },
+            ),
             ("test", Task::Test(TestChoice::default())),
             ("test limits --full", Task::Test(both)),
-            ("machine -- uname -r", Task::Machine { command: vec!["uname".into(), "-r".into()] }),
+            (
+                "machine -- uname -r",
+                Task::Machine {
+                    command: vec!["uname".into(), "-r".into()],
+                },
+            ),
             ("leftovers", Task::Leftovers),
         ];
         for (line, task) in cases {
@@ -114,9 +137,19 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_named() {
-        for line in ["up --home", "up now", "test --fast", "test a b", "dist x", "tset"] {
+        for line in [
+            "up --home",
+            "up now",
+            "test --fast",
+            "test a b",
+            "dist x",
+            "tset",
+        ] {
             let message = parsed(line).unwrap_err().to_string();
-            assert!(message.contains("hint: `cargo xtask help`"), "{line}: {message}");
+            assert!(
+                message.contains("hint: `cargo xtask help`"),
+                "{line}: {message}"
+            );
         }
     }
 }

@@ -13,7 +13,10 @@ pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None }
+        Self {
+            what: what.into(),
+            hint: None,
+        }
     }
 
     /// Adds what to do about it. The hint closest to the cause wins.
@@ -46,6 +49,9 @@ impl<T> Context<T> for Result<T, std::io::Error> {
 
 impl<T> Context<T> for Outcome<T> {
     fn context(self, doing: impl FnOnce() -> String) -> Outcome<T> {
-        self.map_err(|failure| Failure { what: format!("{}: {}", doing(), failure.what), hint: failure.hint })
+        self.map_err(|failure| Failure {
+            what: format!("{}: {}", doing(), failure.what),
+            hint: failure.hint,
+        })
     }
 }

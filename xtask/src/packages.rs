@@ -20,11 +20,17 @@ enum Sign {
 }
 
 const fn program(name: &'static str, program: &'static str) -> Package {
-    Package { name, sign: Sign::Program(program) }
+    Package {
+        name,
+        sign: Sign::Program(program),
+    }
 }
 
 const fn file(name: &'static str, file: &'static str) -> Package {
-    Package { name, sign: Sign::File(file) }
+    Package {
+        name,
+        sign: Sign::File(file),
+    }
 }
 
 /// What building Atoll and running sandboxes takes.
@@ -38,11 +44,18 @@ pub(crate) const RUN: &[Package] = &[
 ];
 
 /// What the tests take besides.
-pub(crate) const TEST: &[Package] = &[program("runc", "runc"), program("git", "git"), program("iproute2", "ip")];
+pub(crate) const TEST: &[Package] = &[
+    program("runc", "runc"),
+    program("git", "git"),
+    program("iproute2", "ip"),
+];
 
 /// What the machine with cgroup v2 takes besides.
-pub(crate) const MACHINE: &[Package] =
-    &[program("qemu-system-x86", "qemu-system-x86_64"), program("e2fsprogs", "mkfs.ext4"), program("mmdebstrap", "mmdebstrap")];
+pub(crate) const MACHINE: &[Package] = &[
+    program("qemu-system-x86", "qemu-system-x86_64"),
+    program("e2fsprogs", "mkfs.ext4"),
+    program("mmdebstrap", "mmdebstrap"),
+];
 
 /// Installs those of the packages whose content is missing.
 pub(crate) fn install(wanted: &[&[Package]]) -> Outcome<()> {
@@ -57,17 +70,27 @@ pub(crate) fn install(wanted: &[&[Package]]) -> Outcome<()> {
     }
     let list = missing.join(" ");
     if find("apt-get").is_none() {
-        return Err(Failure::new(format!("these packages are missing, and there is no `apt-get` to install them: {list}"))
-            .hint("install what they are called on this system, then run the same command again"));
+        return Err(Failure::new(format!(
+            "these packages are missing, and there is no `apt-get` to install them: {list}"
+        ))
+        .hint("install what they are called on this system, then run the same command again"));
     }
     step(format_args!("installing {list}"));
-    let apt = || Program::root("apt-get").env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet");
-    let installed = apt()
-        .arg("update")
-        .run()
-        .and_then(|()| apt().args(["install", "--yes", "--no-install-recommends"]).args(&missing).run());
+    let apt = || {
+        Program::root("apt-get")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .arg("--quiet")
+    };
+    let installed = apt().arg("update").run().and_then(|()| {
+        apt()
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(&missing)
+            .run()
+    });
     installed.map_err(|failure| {
-        failure.hint(format!("run it by hand to see more: `sudo apt-get update && sudo apt-get install {list}`"))
+        failure.hint(format!(
+            "run it by hand to see more: `sudo apt-get update && sudo apt-get install {list}`"
+        ))
     })
 }
 

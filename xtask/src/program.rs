@@ -37,7 +37,10 @@ impl Program {
 
     /// A program that needs root: through `sudo` when this user is not root.
     pub(crate) fn root(name: impl AsRef<OsStr>) -> Self {
-        Self { as_root: true, ..Self::new(name) }
+        Self {
+            as_root: true,
+            ..Self::new(name)
+        }
     }
 
     pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
@@ -46,12 +49,17 @@ impl Program {
     }
 
     pub(crate) fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
-        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self.arguments.extend(
+            arguments
+                .into_iter()
+                .map(|argument| argument.as_ref().to_owned()),
+        );
         self
     }
 
     pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.environment
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -68,23 +76,39 @@ impl Program {
 
     /// Runs it and reads what it prints; its errors are shown.
     pub(crate) fn read(&self) -> Outcome<String> {
-        let output = self.command().stderr(Stdio::inherit()).output().context(|| self.cannot_start())?;
+        let output = self
+            .command()
+            .stderr(Stdio::inherit())
+            .output()
+            .context(|| self.cannot_start())?;
         self.expect_success(output.status)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs it in silence; whether it succeeded. A program that is missing did not.
     pub(crate) fn succeeds(&self) -> bool {
-        self.command().stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+        self.command()
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
     }
 
     /// Runs it, hands over each line of its output as it comes, and returns how it ended.
     pub(crate) fn each_line(&self, mut line: impl FnMut(&str)) -> Outcome<ExitStatus> {
-        let mut child = self.command().stdout(Stdio::piped()).spawn().context(|| self.cannot_start())?;
+        let mut child = self
+            .command()
+            .stdout(Stdio::piped())
+            .spawn()
+            .context(|| self.cannot_start())?;
         if let Some(output) = child.stdout.take() {
             let mut reader = BufReader::new(output);
             let mut bytes = Vec::new();
-            while reader.read_until(b'\n', &mut bytes).context(|| format!("reading from {self}"))? > 0 {
+            while reader
+                .read_until(b'\n', &mut bytes)
+                .context(|| format!("reading from {self}"))?
+                > 0
+            {
                 line(String::from_utf8_lossy(&bytes).trim_end_matches(['\n', '\r']));
                 bytes.clear();
             }
@@ -122,7 +146,11 @@ impl Program {
     }
 
     fn expect_success(&self, status: ExitStatus) -> Outcome<()> {
-        if status.success() { Ok(()) } else { Err(Failure::new(format!("{self} ended with {status}"))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Failure::new(format!("{self} ended with {status}")))
+        }
     }
 
     fn cannot_start(&self) -> String {
@@ -145,7 +173,10 @@ impl std::fmt::Display for Program {
 pub(crate) fn find(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).map(|directory| directory.join(name.as_ref())).find(|file| file.is_file())
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|directory| directory.join(name.as_ref()))
+        .find(|file| file.is_file())
 }
 
 /// Whether this process is root.

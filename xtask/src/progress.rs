@@ -22,6 +22,9 @@ pub(crate) fn stage<T>(stages: &mut Vec<Stage>, name: &str, work: impl FnOnce() 
     let result = work();
     let took = start.elapsed();
     step(format_args!("{name}: {:.1} s", took.as_secs_f64()));
-    stages.push(Stage { name: name.to_owned(), took });
+    stages.push(Stage {
+        name: name.to_owned(),
+        took,
+    });
     result
 }

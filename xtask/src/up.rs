@@ -28,9 +28,14 @@ pub(crate) fn up(home: Option<&Path>) -> Outcome<ExitCode> {
     };
 
     step("making the template `base` (a minute or two the first time)");
-    atoll().args(["template", "build", "base"]).run().map_err(|failure| {
-        failure.hint("the lines above say which step failed; the same command goes on where it stopped")
-    })?;
+    atoll()
+        .args(["template", "build", "base"])
+        .run()
+        .map_err(|failure| {
+            failure.hint(
+                "the lines above say which step failed; the same command goes on where it stopped",
+            )
+        })?;
 
     step("running examples/hello.py in a sandbox");
     atoll()
@@ -38,7 +43,12 @@ pub(crate) fn up(home: Option<&Path>) -> Outcome<ExitCode> {
         .arg(workspace::example())
         .run()
         .context(|| "the example did not run".to_owned())
-        .map_err(|failure| failure.hint(format!("`{} doctor` says what this host lacks", binary.display())))?;
+        .map_err(|failure| {
+            failure.hint(format!(
+                "`{} doctor` says what this host lacks",
+                binary.display()
+            ))
+        })?;
 
     step("ready; try");
     let prefix = next_command(&binary, home);
@@ -51,8 +61,13 @@ pub(crate) fn up(home: Option<&Path>) -> Outcome<ExitCode> {
 /// How a person calls the binary from where they stand.
 fn next_command(binary: &Path, home: Option<&Path>) -> String {
     let here = std::env::current_dir().ok();
-    let short = here.as_deref().and_then(|here| binary.strip_prefix(here).ok()).unwrap_or(binary);
+    let short = here
+        .as_deref()
+        .and_then(|here| binary.strip_prefix(here).ok())
+        .unwrap_or(binary);
     let sudo = if is_root() { "" } else { "sudo " };
-    let home = home.map(|home| format!(" --home {}", home.display())).unwrap_or_default();
+    let home = home
+        .map(|home| format!(" --home {}", home.display()))
+        .unwrap_or_default();
     format!("{sudo}{}{home}", short.display())
 }

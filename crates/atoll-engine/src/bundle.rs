@@ -4,9 +4,10 @@ use std::path::Path;
 
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{
-    Capabilities, Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder, LinuxDeviceCgroupBuilder,
-    LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder, LinuxNamespaceBuilder, LinuxNamespaceType,
-    LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, Mount, MountBuilder, PosixRlimitBuilder, PosixRlimitType,
+    Capabilities, Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
+    LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
+    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResources,
+    LinuxResourcesBuilder, Mount, MountBuilder, PosixRlimitBuilder, PosixRlimitType,
     ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
@@ -49,7 +50,13 @@ const MASKED: [&str; 9] = [
     "/proc/timer_list",
 ];
 
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// How the profile of system calls reaches the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,20 +106,41 @@ pub(crate) fn config(
         .env(environment)
         .cwd("/")
         .capabilities(sets)
-        .rlimits(vec![rlimit(PosixRlimitType::RlimitNofile, open_files(&spec.limits))?, rlimit(PosixRlimitType::RlimitCore, 0)?])
+        .rlimits(vec![
+            rlimit(PosixRlimitType::RlimitNofile, open_files(&spec.limits))?,
+            rlimit(PosixRlimitType::RlimitCore, 0)?,
+        ])
         .build()?;
     process.set_no_new_privileges(None);
 
     // The network namespace is inherited: the runtime is called from within it.
     let namespaces = vec![
-        LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::User).build()?,
-        LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Mount).build()?,
-        LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Pid).build()?,
-        LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Ipc).build()?,
-        LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Uts).build()?,
-        LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Cgroup).build()?,
+        LinuxNamespaceBuilder::default()
+            .typ(LinuxNamespaceType::User)
+            .build()?,
+        LinuxNamespaceBuilder::default()
+            .typ(LinuxNamespaceType::Mount)
+            .build()?,
+        LinuxNamespaceBuilder::default()
+            .typ(LinuxNamespaceType::Pid)
+            .build()?,
+        LinuxNamespaceBuilder::default()
+            .typ(LinuxNamespaceType::Ipc)
+            .build()?,
+        LinuxNamespaceBuilder::default()
+            .typ(LinuxNamespaceType::Uts)
+            .build()?,
+        LinuxNamespaceBuilder::default()
+            .typ(LinuxNamespaceType::Cgroup)
+            .build()?,
     ];
-    let ids = || LinuxIdMappingBuilder::default().container_id(0_u32).host_id(uid_base).size(IDS).build();
+    let ids = || {
+        LinuxIdMappingBuilder::default()
+            .container_id(0_u32)
+            .host_id(uid_base)
+            .size(IDS)
+            .build()
+    };
     let mut linux = LinuxBuilder::default()
         .namespaces(namespaces)
         .uid_mappings(vec![ids()?])
@@ -130,7 +158,12 @@ pub(crate) fn config(
 
     Ok(SpecBuilder::default()
         .version("1.0.2")
-        .root(RootBuilder::default().path(paths.root).readonly(false).build()?)
+        .root(
+            RootBuilder::default()
+                .path(paths.root)
+                .readonly(false)
+                .build()?,
+        )
         .hostname(spec.hostname.as_str())
         .mounts(mounts(&spec.limits, paths)?)
         .process(process)
@@ -138,8 +171,15 @@ pub(crate) fn config(
         .build()?)
 }
 
-fn rlimit(kind: PosixRlimitType, value: u64) -> Result<libcontainer::oci_spec::runtime::PosixRlimit, OciSpecError> {
-    PosixRlimitBuilder::default().typ(kind).soft(value).hard(value).build()
+fn rlimit(
+    kind: PosixRlimitType,
+    value: u64,
+) -> Result<libcontainer::oci_spec::runtime::PosixRlimit, OciSpecError> {
+    PosixRlimitBuilder::default()
+        .typ(kind)
+        .soft(value)
+        .hard(value)
+        .build()
 }
 
 /// The limit asked for, or the host's own hard limit where that is lower and cannot be raised.
@@ -155,15 +195,33 @@ fn resources(limits: &Limits) -> Result<LinuxResources, OciSpecError> {
         memory_builder = memory_builder.swap(memory);
     }
     let allow = |kind, major: i64, minor: i64| {
-        LinuxDeviceCgroupBuilder::default().allow(true).typ(kind).major(major).minor(minor).access("rwm").build()
+        LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(kind)
+            .major(major)
+            .minor(minor)
+            .access("rwm")
+            .build()
     };
     let character = LinuxDeviceType::C;
-    let mut devices = vec![LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build()?];
+    let mut devices = vec![
+        LinuxDeviceCgroupBuilder::default()
+            .allow(false)
+            .access("rwm")
+            .build()?,
+    ];
     // null, zero, full, random, urandom, tty, ptmx, and the pseudo terminals.
     for (major, minor) in [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)] {
         devices.push(allow(character, major, minor)?);
     }
-    devices.push(LinuxDeviceCgroupBuilder::default().allow(true).typ(character).major(136_i64).access("rwm").build()?);
+    devices.push(
+        LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(character)
+            .major(136_i64)
+            .access("rwm")
+            .build()?,
+    );
     LinuxResourcesBuilder::default()
         .devices(devices)
         .memory(memory_builder.build()?)
@@ -173,7 +231,11 @@ fn resources(limits: &Limits) -> Result<LinuxResources, OciSpecError> {
                 .period(CPU_PERIOD_USEC)
                 .build()?,
         )
-        .pids(LinuxPidsBuilder::default().limit(i64::try_from(limits.pids + OWN_PIDS).unwrap_or(i64::MAX)).build()?)
+        .pids(
+            LinuxPidsBuilder::default()
+                .limit(i64::try_from(limits.pids + OWN_PIDS).unwrap_or(i64::MAX))
+                .build()?,
+        )
         .build()
 }
 
@@ -189,26 +251,84 @@ fn mounts(limits: &Limits, paths: &BundlePaths<'_>) -> Result<Vec<Mount>, OciSpe
             .destination(target)
             .typ(kind)
             .source(source)
-            .options(options.iter().map(|&option| option.to_owned()).collect::<Vec<_>>())
+            .options(
+                options
+                    .iter()
+                    .map(|&option| option.to_owned())
+                    .collect::<Vec<_>>(),
+            )
             .build()
     };
     let shm = format!("size={}m", limits.shm_mib);
     // No cgroup mount: libcontainer makes it writable on version 1 hosts.
     // `/sys` is placed later, from inside the sandbox's network namespace.
     let bind = |source: &Path, target: &str, options: &[&str]| {
-        let options: Vec<String> = ["bind", "nosuid", "nodev"].iter().chain(options).map(|&option| option.to_owned()).collect();
-        MountBuilder::default().destination(target).typ("bind").source(source).options(options).build()
+        let options: Vec<String> = ["bind", "nosuid", "nodev"]
+            .iter()
+            .chain(options)
+            .map(|&option| option.to_owned())
+            .collect();
+        MountBuilder::default()
+            .destination(target)
+            .typ("bind")
+            .source(source)
+            .options(options)
+            .build()
     };
     Ok(vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
-        mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=64k"])?,
-        mount("/dev/pts", "devpts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"])?,
-        mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", &shm])?,
-        mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
-        mount("/run", "tmpfs", "tmpfs", &["nosuid", "nodev", "mode=755", "size=16m"])?,
+        mount(
+            "/dev",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=64k"],
+        )?,
+        mount(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+                "gid=5",
+            ],
+        )?,
+        mount(
+            "/dev/shm",
+            "tmpfs",
+            "shm",
+            &["nosuid", "noexec", "nodev", "mode=1777", &shm],
+        )?,
+        mount(
+            "/dev/mqueue",
+            "mqueue",
+            "mqueue",
+            &["nosuid", "noexec", "nodev"],
+        )?,
+        mount(
+            "/run",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "nodev", "mode=755", "size=16m"],
+        )?,
         bind(paths.guest, GUEST_PATH, &["ro"])?,
-        bind(&paths.scratch.join("hosts"), "/etc/hosts", &["rw", "noexec"])?,
-        bind(&paths.scratch.join("hostname"), "/etc/hostname", &["rw", "noexec"])?,
-        bind(&paths.scratch.join("resolv.conf"), "/etc/resolv.conf", &["rw", "noexec"])?,
+        bind(
+            &paths.scratch.join("hosts"),
+            "/etc/hosts",
+            &["rw", "noexec"],
+        )?,
+        bind(
+            &paths.scratch.join("hostname"),
+            "/etc/hostname",
+            &["rw", "noexec"],
+        )?,
+        bind(
+            &paths.scratch.join("resolv.conf"),
+            "/etc/resolv.conf",
+            &["rw", "noexec"],
+        )?,
     ])
 }

@@ -40,7 +40,13 @@ impl CgroupLayout {
     /// When nothing is.
     pub fn detect() -> io::Result<Self> {
         let kind = rustix::fs::statfs(ROOT)?.f_type;
-        Ok(if u64::try_from(kind).is_ok_and(|kind| kind == CGROUP2_MAGIC) { Self::V2 } else { Self::V1 })
+        Ok(
+            if u64::try_from(kind).is_ok_and(|kind| kind == CGROUP2_MAGIC) {
+                Self::V2
+            } else {
+                Self::V1
+            },
+        )
     }
 
     /// Controllers that limits need and that this host does not offer.
@@ -60,7 +66,10 @@ impl CgroupLayout {
                 .map(str::to_owned)
                 .collect(),
         };
-        Ok(needed.into_iter().filter(|name| !offered.iter().any(|offer| offer == name)).collect())
+        Ok(needed
+            .into_iter()
+            .filter(|name| !offered.iter().any(|offer| offer == name))
+            .collect())
     }
 }
 
@@ -73,7 +82,10 @@ pub(crate) struct Cgroup {
 
 impl Cgroup {
     pub(crate) fn of(sandbox: &SandboxId) -> io::Result<Self> {
-        Ok(Self { layout: CgroupLayout::detect()?, name: format!("{PARENT}/{sandbox}") })
+        Ok(Self {
+            layout: CgroupLayout::detect()?,
+            name: format!("{PARENT}/{sandbox}"),
+        })
     }
 
     /// Its absolute path within each hierarchy, as an OCI bundle wants it.
@@ -104,7 +116,9 @@ impl Cgroup {
         match self.layout {
             CgroupLayout::V1 => {
                 let root = Path::new(ROOT).join("unified");
-                root.join("cgroup.procs").exists().then(|| root.join(&self.name))
+                root.join("cgroup.procs")
+                    .exists()
+                    .then(|| root.join(&self.name))
             }
             CgroupLayout::V2 => Some(Path::new(ROOT).join(&self.name)),
         }
@@ -112,7 +126,9 @@ impl Cgroup {
 
     /// Puts `pid` into the unified hierarchy as well, where the runtime left it out.
     pub(crate) fn join_unified(&self, pid: i32) -> io::Result<()> {
-        let (CgroupLayout::V1, Some(dir)) = (self.layout, self.unified()) else { return Ok(()) };
+        let (CgroupLayout::V1, Some(dir)) = (self.layout, self.unified()) else {
+            return Ok(());
+        };
         creates(HostObject::Cgroup, || {
             fs::create_dir_all(&dir)?;
             fs::write(dir.join("cgroup.procs"), pid.to_string())
@@ -138,10 +154,15 @@ impl Cgroup {
         };
         for (controller, file, wanted) in rows {
             let path = self.file(controller, file);
-            let found = fs::read_to_string(&path)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+            let found = fs::read_to_string(&path).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            })?;
             if found.trim() != wanted {
-                return Err(io::Error::other(format!("{} is {} and not {wanted}", path.display(), found.trim())));
+                return Err(io::Error::other(format!(
+                    "{} is {} and not {wanted}",
+                    path.display(),
+                    found.trim()
+                )));
             }
         }
         Ok(())
@@ -150,7 +171,8 @@ impl Cgroup {
     /// What was used so far. Values a kernel does not tell stay 0.
     pub(crate) fn stats(&self) -> Stats {
         let number = |controller, file| read_number(&self.file(controller, file)).unwrap_or(0);
-        let keyed = |controller, file, key| read_keyed(&self.file(controller, file), key).unwrap_or(0);
+        let keyed =
+            |controller, file, key| read_keyed(&self.file(controller, file), key).unwrap_or(0);
         match self.layout {
             CgroupLayout::V1 => Stats {
                 cpu_usec: number("cpuacct", "cpuacct.usage") / 1000,
@@ -181,18 +203,31 @@ impl Cgroup {
             CgroupLayout::V1 => {
                 let file = self.file("freezer", "freezer.state");
                 let state = file.clone();
-                (file, "FROZEN", Box::new(move || fs::read_to_string(&state).is_ok_and(|text| text.trim() == "FROZEN")))
+                (
+                    file,
+                    "FROZEN",
+                    Box::new(move || {
+                        fs::read_to_string(&state).is_ok_and(|text| text.trim() == "FROZEN")
+                    }),
+                )
             }
             CgroupLayout::V2 => {
                 let events = self.file("", "cgroup.events");
-                (self.file("", "cgroup.freeze"), "1", Box::new(move || read_keyed(&events, "frozen") == Some(1)))
+                (
+                    self.file("", "cgroup.freeze"),
+                    "1",
+                    Box::new(move || read_keyed(&events, "frozen") == Some(1)),
+                )
             }
         };
         fs::write(&file, value)?;
         wait_until(KILL_BOUND, done).then_some(()).ok_or_else(|| {
             // Half frozen is neither: let it run again.
             let _ = self.thaw();
-            io::Error::new(io::ErrorKind::TimedOut, "the sandbox could not be frozen in time")
+            io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the sandbox could not be frozen in time",
+            )
         })
     }
 
@@ -206,7 +241,11 @@ impl Cgroup {
 
     /// Ends every process of the group, frozen or not, and waits until none is left.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        let dirs: Vec<PathBuf> = self.dirs()?.into_iter().filter(|dir| dir.exists()).collect();
+        let dirs: Vec<PathBuf> = self
+            .dirs()?
+            .into_iter()
+            .filter(|dir| dir.exists())
+            .collect();
         if dirs.is_empty() {
             return Ok(());
         }
@@ -226,9 +265,12 @@ impl Cgroup {
             let _ = self.thaw();
             !left
         });
-        empty
-            .then_some(())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "processes of the sandbox did not end when killed"))
+        empty.then_some(()).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::TimedOut,
+                "processes of the sandbox did not end when killed",
+            )
+        })
     }
 
     /// Removes the group from every hierarchy. It must be empty.
@@ -241,7 +283,10 @@ impl Cgroup {
 
     /// Removes the parent of all groups; fails silently while another sandbox is in it.
     pub(crate) fn remove_parent() -> io::Result<()> {
-        let parent = Self { layout: CgroupLayout::detect()?, name: PARENT.to_owned() };
+        let parent = Self {
+            layout: CgroupLayout::detect()?,
+            name: PARENT.to_owned(),
+        };
         for dir in parent.dirs()? {
             let _ = fs::remove_dir(dir);
         }
@@ -270,7 +315,10 @@ fn read_keyed(path: &Path, key: &str) -> Option<u64> {
 fn processes_below(dir: &Path) -> Vec<rustix::process::Pid> {
     let mut found = Vec::new();
     if let Ok(text) = fs::read_to_string(dir.join("cgroup.procs")) {
-        found.extend(text.lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)));
+        found.extend(
+            text.lines()
+                .filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)),
+        );
     }
     for child in fs::read_dir(dir).into_iter().flatten().flatten() {
         if child.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -294,9 +342,10 @@ fn remove_group(dir: &Path) -> io::Result<()> {
         !matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EBUSY))
     });
     match result {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(io::Error::new(error.kind(), format!("{}: {error}", dir.display())))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::new(
+            error.kind(),
+            format!("{}: {error}", dir.display()),
+        )),
         _ => Ok(()),
     }
 }

@@ -18,7 +18,8 @@ use crate::host::{HostObject, program};
 use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, receive, send};
 use crate::runtime::Stats;
 use crate::{
-    Attachment, CreateError, Dial, Outcome, Runtime, Sandbox, SandboxError, SandboxId, SandboxSpec, Tier, reconcile,
+    Attachment, CreateError, Dial, Outcome, Runtime, Sandbox, SandboxError, SandboxId, SandboxSpec,
+    Tier, reconcile,
 };
 
 /// A monitor that has not made its sandbox by then is given up.
@@ -42,10 +43,24 @@ impl ContainerRuntime {
 
     fn start_monitor(&self) -> io::Result<Child> {
         let mut command = Command::new(&self.config.program);
-        command.arg("monitor").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).env_clear();
+        command
+            .arg("monitor")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .env_clear();
         // The client's environment is nobody's business beyond this point.
-        let kept = ["PATH", "ATOLL_FAILPOINT", "ATOLL_FAILPOINT_FAMILY", "ATOLL_FAILPOINT_LOG", "LLVM_PROFILE_FILE"];
-        command.envs(kept.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        let kept = [
+            "PATH",
+            "ATOLL_FAILPOINT",
+            "ATOLL_FAILPOINT_FAMILY",
+            "ATOLL_FAILPOINT_LOG",
+            "LLVM_PROFILE_FILE",
+        ];
+        command.envs(
+            kept.iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        );
         program::spawn(HostObject::MonitorProcess, &mut command)
     }
 }
@@ -57,22 +72,41 @@ impl Runtime for ContainerRuntime {
 
     fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, CreateError> {
         spec.limits.validate()?;
-        let mut monitor = self.start_monitor().map_err(|error| CreateError::Monitor(error.to_string()))?;
-        match converse(&mut monitor, &MonitorRequest { config: self.config.clone(), spec: spec.clone() }) {
+        let mut monitor = self
+            .start_monitor()
+            .map_err(|error| CreateError::Monitor(error.to_string()))?;
+        match converse(
+            &mut monitor,
+            &MonitorRequest {
+                config: self.config.clone(),
+                spec: spec.clone(),
+            },
+        ) {
             Ok((Report::Ready(ready), lifeline)) => {
                 let lifeline = (spec.attachment == Attachment::Client).then_some(lifeline);
-                let sandbox = ContainerSandbox::attach(spec.id.clone(), &ready, lifeline, Some(monitor));
-                Ok(Box::new(sandbox.map_err(|error| CreateError::Monitor(error.to_string()))?))
+                let sandbox =
+                    ContainerSandbox::attach(spec.id.clone(), &ready, lifeline, Some(monitor));
+                Ok(Box::new(sandbox.map_err(|error| {
+                    CreateError::Monitor(error.to_string())
+                })?))
             }
             Ok((Report::Failed(failure), _)) => {
                 let _ = monitor.wait();
-                Err(CreateError::Host { what: failure.what, hint: failure.hint })
+                Err(CreateError::Host {
+                    what: failure.what,
+                    hint: failure.hint,
+                })
             }
             Err(error) => {
                 let _ = monitor.kill();
                 let _ = monitor.wait();
-                let left = reconcile().err().map(|error| format!("; what it left could not be removed: {error}"));
-                Err(CreateError::Monitor(format!("{error}{}", left.unwrap_or_default())))
+                let left = reconcile()
+                    .err()
+                    .map(|error| format!("; what it left could not be removed: {error}"));
+                Err(CreateError::Monitor(format!(
+                    "{error}{}",
+                    left.unwrap_or_default()
+                )))
             }
         }
     }
@@ -86,16 +120,28 @@ fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report
     let mut line = serde_json::to_string(request).map_err(io::Error::other)?;
     line.push('\n');
     input.write_all(line.as_bytes())?;
-    let bound = Timespec { tv_sec: i64::try_from(CREATE_BOUND.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
+    let bound = Timespec {
+        tv_sec: i64::try_from(CREATE_BOUND.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
     if poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&bound))? == 0 {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no report within {} s", CREATE_BOUND.as_secs())));
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no report within {} s", CREATE_BOUND.as_secs()),
+        ));
     }
     let mut report = String::new();
     BufReader::new(output.take(REPORT_LIMIT)).read_line(&mut report)?;
     if report.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended without a report"));
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "it ended without a report",
+        ));
     }
-    Ok((serde_json::from_str(&report).map_err(io::Error::other)?, input))
+    Ok((
+        serde_json::from_str(&report).map_err(io::Error::other)?,
+        input,
+    ))
 }
 
 /// A sandbox with a monitor beside it.
@@ -109,7 +155,12 @@ struct ContainerSandbox {
 }
 
 impl ContainerSandbox {
-    fn attach(id: SandboxId, ready: &Ready, lifeline: Option<ChildStdin>, monitor: Option<Child>) -> io::Result<Self> {
+    fn attach(
+        id: SandboxId,
+        ready: &Ready,
+        lifeline: Option<ChildStdin>,
+        monitor: Option<Child>,
+    ) -> io::Result<Self> {
         let init = pidfd(ready.init.pid)?;
         if !ready.init.is_alive() {
             return Err(io::Error::other("the sandbox ended right after its start"));
@@ -124,21 +175,34 @@ impl ContainerSandbox {
     }
 
     fn ask(&self, question: Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
-        let failed = |error: io::Error| SandboxError::Failed(format!("the monitor does not answer: {error}"));
+        let failed = |error: io::Error| {
+            SandboxError::Failed(format!("the monitor does not answer: {error}"))
+        };
         let mut stream = UnixStream::connect(&self.control).map_err(|_| SandboxError::Gone)?;
         send(&mut stream, &question).map_err(failed)?;
         match receive(&stream, Some(bound)) {
             Ok(Some(Answer::Failed(what))) => Err(SandboxError::Failed(what)),
             Ok(Some(answer)) => Ok(Some(answer)),
             Ok(None) => Err(SandboxError::Gone),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(failed(error)),
         }
     }
 
     fn ask_now(&self, question: Question) -> Result<Answer, SandboxError> {
-        self.ask(question, ANSWER_BOUND)?
-            .ok_or_else(|| SandboxError::Failed(format!("the monitor gave no answer within {} s", ANSWER_BOUND.as_secs())))
+        self.ask(question, ANSWER_BOUND)?.ok_or_else(|| {
+            SandboxError::Failed(format!(
+                "the monitor gave no answer within {} s",
+                ANSWER_BOUND.as_secs()
+            ))
+        })
     }
 }
 
@@ -147,13 +211,20 @@ impl Dial for ContainerSandbox {
         let init = self.init.as_fd();
         // A thread of its own: it leaves the host's network namespace for good.
         std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("dial".to_owned()).spawn_scoped(scope, move || {
-                enter(init, rustix::thread::ThreadNameSpaceType::NETWORK)?;
-                let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), DIAL_BOUND)?;
-                stream.set_nodelay(true)?;
-                Ok(stream)
-            })?;
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("the dialing thread panicked")))
+            let thread = std::thread::Builder::new()
+                .name("dial".to_owned())
+                .spawn_scoped(scope, move || {
+                    enter(init, rustix::thread::ThreadNameSpaceType::NETWORK)?;
+                    let stream = TcpStream::connect_timeout(
+                        &SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+                        DIAL_BOUND,
+                    )?;
+                    stream.set_nodelay(true)?;
+                    Ok(stream)
+                })?;
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the dialing thread panicked")))
         })
     }
 }

@@ -68,7 +68,11 @@ impl Disks {
             let name = SandboxId::random()?;
             let unfinished = pool.dir.join(format!("unfinished-{name}.img"));
             sparse_copy(&template, &unfinished)?;
-            commit(HostObject::PooledDisk, &unfinished, &pool.dir.join(format!("ready-{name}.img")))?;
+            commit(
+                HostObject::PooledDisk,
+                &unfinished,
+                &pool.dir.join(format!("ready-{name}.img")),
+            )?;
         }
         Ok(())
     }
@@ -79,7 +83,9 @@ impl Disks {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
-        let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let directories = entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         Ok(directories.map(|entry| entry.path()).collect())
     }
 
@@ -89,7 +95,9 @@ impl Disks {
         let mut bytes = 0;
         for pool in self.pools()? {
             for file in fs::read_dir(pool)?.flatten() {
-                bytes += file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
+                bytes += file
+                    .metadata()
+                    .map_or(0, |metadata| metadata.blocks() * 512);
             }
         }
         Ok(bytes)
@@ -98,7 +106,9 @@ impl Disks {
     /// Removes every disk made in advance, and returns the space that frees.
     pub(crate) fn drain(&self) -> io::Result<u64> {
         let bytes = self.pooled_bytes()?;
-        self.pools()?.iter().try_for_each(|pool| remove_tree(pool))?;
+        self.pools()?
+            .iter()
+            .try_for_each(|pool| remove_tree(pool))?;
         Ok(bytes)
     }
 }
@@ -116,14 +126,20 @@ struct Pool {
 
 impl Pool {
     fn open(disks: &Path, limits: &Limits) -> io::Result<Self> {
-        let inodes = limits.inodes.map_or_else(|| "auto".to_owned(), |inodes| inodes.to_string());
+        let inodes = limits
+            .inodes
+            .map_or_else(|| "auto".to_owned(), |inodes| inodes.to_string());
         let dir = disks.join(format!("{}m-{inodes}", limits.disk_mib));
         make_dir(&dir, 0o700)?;
         Ok(Self { dir })
     }
 
     fn try_lock(&self) -> io::Result<Option<File>> {
-        let file = File::options().create(true).truncate(false).write(true).open(self.dir.join("lock"))?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.dir.join("lock"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -147,14 +163,18 @@ impl Pool {
     }
 
     fn remove_unfinished(&self) -> io::Result<()> {
-        self.named("unfinished-")?.iter().try_for_each(|path| remove_file(path))
+        self.named("unfinished-")?
+            .iter()
+            .try_for_each(|path| remove_file(path))
     }
 
     /// The empty file system of this size, made on first use.
     fn template(&self, limits: &Limits) -> io::Result<PathBuf> {
         let template = self.dir.join("template.img");
         if !template.exists() {
-            let unfinished = self.dir.join(format!("unfinished-{}.img", SandboxId::random()?));
+            let unfinished = self
+                .dir
+                .join(format!("unfinished-{}.img", SandboxId::random()?));
             format(&unfinished, limits)?;
             commit(HostObject::DiskTemplate, &unfinished, &template)?;
         }
@@ -164,7 +184,12 @@ impl Pool {
 
 /// An ext4 file system in a new file at `path`, with the two directories of an overlay.
 fn format(path: &Path, limits: &Limits) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
     file.set_len(limits.disk_mib * 1024 * 1024)?;
     drop(file);
     let root = path.with_extension("root");
@@ -172,17 +197,27 @@ fn format(path: &Path, limits: &Limits) -> io::Result<()> {
         for name in ["upper", "work"] {
             make_dir(&root.join(name), 0o755)?;
         }
-        let mut arguments: Vec<String> = ["-q", "-F", "-m", "0", "-b", "4096", "-E"].map(str::to_owned).to_vec();
-        arguments.push("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0".to_owned());
+        let mut arguments: Vec<String> = ["-q", "-F", "-m", "0", "-b", "4096", "-E"]
+            .map(str::to_owned)
+            .to_vec();
+        arguments
+            .push("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0".to_owned());
         if limits.disk_mib >= JOURNAL_MINIMUM_DISK_MIB {
-            arguments.extend(["-J".to_owned(), format!("size={}", JOURNAL_MIB.min(limits.disk_mib / 8).max(4))]);
+            arguments.extend([
+                "-J".to_owned(),
+                format!("size={}", JOURNAL_MIB.min(limits.disk_mib / 8).max(4)),
+            ]);
         } else {
             arguments.extend(["-O".to_owned(), "^has_journal".to_owned()]);
         }
         if let Some(inodes) = limits.inodes {
             arguments.extend(["-N".to_owned(), inodes.to_string()]);
         }
-        arguments.extend(["-d".to_owned(), root.display().to_string(), path.display().to_string()]);
+        arguments.extend([
+            "-d".to_owned(),
+            root.display().to_string(),
+            path.display().to_string(),
+        ]);
         program::run("mkfs.ext4", "e2fsprogs", &arguments)
     })();
     remove_tree(&root)?;
@@ -192,7 +227,12 @@ fn format(path: &Path, limits: &Limits) -> io::Result<()> {
 /// Copies the data of a sparse file and leaves its holes holes.
 fn sparse_copy(source: &Path, target: &Path) -> io::Result<()> {
     let from = File::open(source)?;
-    let to = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
+    let to = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(target)?;
     let length = from.metadata()?.len();
     to.set_len(length)?;
     let mut position = 0;
@@ -206,8 +246,18 @@ fn sparse_copy(source: &Path, target: &Path) -> io::Result<()> {
         let (mut read, mut written) = (start, start);
         while read < end {
             let wanted = usize::try_from(end - read).unwrap_or(usize::MAX);
-            if copy_file_range(from.as_fd(), Some(&mut read), to.as_fd(), Some(&mut written), wanted)? == 0 {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the disk template shrank while it was copied"));
+            if copy_file_range(
+                from.as_fd(),
+                Some(&mut read),
+                to.as_fd(),
+                Some(&mut written),
+                wanted,
+            )? == 0
+            {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the disk template shrank while it was copied",
+                ));
             }
         }
         position = end;

@@ -39,66 +39,148 @@ const KERNEL: (u32, u32) = (5, 19);
 /// Looks at everything that can be judged without making a sandbox.
 #[must_use]
 pub fn inspect_host(range: &SlotRange) -> Vec<Check> {
-    let mut checks = vec![root(), kernel(), user_namespaces(), loop_devices(), cgroups()];
-    checks.push(program("mkfs.ext4", "e2fsprogs", Verdict::Failed, "disks of sandboxes"));
-    checks.push(program("nft", "nftables", Verdict::Warning, "networks of sandboxes (`--net full`, template builds)"));
-    checks.push(program("mmdebstrap", "mmdebstrap", Verdict::Warning, "building the `base` template from Debian"));
+    let mut checks = vec![
+        root(),
+        kernel(),
+        user_namespaces(),
+        loop_devices(),
+        cgroups(),
+    ];
+    checks.push(program(
+        "mkfs.ext4",
+        "e2fsprogs",
+        Verdict::Failed,
+        "disks of sandboxes",
+    ));
+    checks.push(program(
+        "nft",
+        "nftables",
+        Verdict::Warning,
+        "networks of sandboxes (`--net full`, template builds)",
+    ));
+    checks.push(program(
+        "mmdebstrap",
+        "mmdebstrap",
+        Verdict::Warning,
+        "building the `base` template from Debian",
+    ));
     checks.push(network(range));
     checks
 }
 
-fn check(name: &'static str, verdict: Verdict, detail: impl Into<String>, fix: Option<&str>) -> Check {
-    Check { name, verdict, detail: detail.into(), fix: fix.map(str::to_owned) }
+fn check(
+    name: &'static str,
+    verdict: Verdict,
+    detail: impl Into<String>,
+    fix: Option<&str>,
+) -> Check {
+    Check {
+        name,
+        verdict,
+        detail: detail.into(),
+        fix: fix.map(str::to_owned),
+    }
 }
 
 fn root() -> Check {
     if rustix::process::geteuid().is_root() {
         check("root", Verdict::Ok, "running as root", None)
     } else {
-        check("root", Verdict::Failed, "running as an ordinary user", Some("run atoll with `sudo`"))
+        check(
+            "root",
+            Verdict::Failed,
+            "running as an ordinary user",
+            Some("run atoll with `sudo`"),
+        )
     }
 }
 
 fn kernel() -> Check {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let mut numbers = release
+        .split(|character: char| !character.is_ascii_digit())
+        .map(|part| part.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version >= KERNEL {
         check("kernel", Verdict::Ok, format!("Linux {release}"), None)
     } else {
         let detail = format!("Linux {release} is older than {}.{}", KERNEL.0, KERNEL.1);
-        check("kernel", Verdict::Failed, detail, Some("boot a newer kernel"))
+        check(
+            "kernel",
+            Verdict::Failed,
+            detail,
+            Some("boot a newer kernel"),
+        )
     }
 }
 
 fn user_namespaces() -> Check {
-    match fs::read_to_string("/proc/sys/user/max_user_namespaces").map(|text| text.trim().parse::<u64>().unwrap_or(0)) {
-        Ok(0) => check("user namespaces", Verdict::Failed, "switched off", Some("sysctl -w user.max_user_namespaces=15000")),
-        Ok(number) => check("user namespaces", Verdict::Ok, format!("up to {number}"), None),
-        Err(error) => check("user namespaces", Verdict::Failed, error.to_string(), Some("boot a kernel with CONFIG_USER_NS")),
+    match fs::read_to_string("/proc/sys/user/max_user_namespaces")
+        .map(|text| text.trim().parse::<u64>().unwrap_or(0))
+    {
+        Ok(0) => check(
+            "user namespaces",
+            Verdict::Failed,
+            "switched off",
+            Some("sysctl -w user.max_user_namespaces=15000"),
+        ),
+        Ok(number) => check(
+            "user namespaces",
+            Verdict::Ok,
+            format!("up to {number}"),
+            None,
+        ),
+        Err(error) => check(
+            "user namespaces",
+            Verdict::Failed,
+            error.to_string(),
+            Some("boot a kernel with CONFIG_USER_NS"),
+        ),
     }
 }
 
 fn loop_devices() -> Check {
     if Path::new("/dev/loop-control").exists() {
-        check("loop devices", Verdict::Ok, "/dev/loop-control is there", None)
+        check(
+            "loop devices",
+            Verdict::Ok,
+            "/dev/loop-control is there",
+            None,
+        )
     } else {
-        check("loop devices", Verdict::Failed, "there is no /dev/loop-control", Some("modprobe loop"))
+        check(
+            "loop devices",
+            Verdict::Failed,
+            "there is no /dev/loop-control",
+            Some("modprobe loop"),
+        )
     }
 }
 
 fn cgroups() -> Check {
     let layout = match CgroupLayout::detect() {
         Ok(layout) => layout,
-        Err(error) => return check("cgroups", Verdict::Failed, error.to_string(), Some("mount cgroup2 at /sys/fs/cgroup")),
+        Err(error) => {
+            return check(
+                "cgroups",
+                Verdict::Failed,
+                error.to_string(),
+                Some("mount cgroup2 at /sys/fs/cgroup"),
+            );
+        }
     };
     let version = match layout {
         CgroupLayout::V1 => "version 1",
         CgroupLayout::V2 => "version 2",
     };
     match layout.missing_controllers() {
-        Ok(missing) if missing.is_empty() => check("cgroups", Verdict::Ok, format!("{version}, all controllers"), None),
+        Ok(missing) if missing.is_empty() => check(
+            "cgroups",
+            Verdict::Ok,
+            format!("{version}, all controllers"),
+            None,
+        ),
         Ok(missing) => {
             let detail = format!("{version}, without {}", missing.join(", "));
             let fix = "boot with the controllers enabled (on Debian: `cgroup_enable=memory` on the kernel command line)";
@@ -110,10 +192,17 @@ fn cgroups() -> Check {
 
 fn program(name: &'static str, package: &str, severity: Verdict, purpose: &str) -> Check {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file());
+    let found = std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|candidate| candidate.is_file());
     match found {
         Some(found) => check(name, Verdict::Ok, found.display().to_string(), None),
-        None => check(name, severity, format!("not installed; needed for {purpose}"), Some(&format!("apt-get install {package}"))),
+        None => check(
+            name,
+            severity,
+            format!("not installed; needed for {purpose}"),
+            Some(&format!("apt-get install {package}")),
+        ),
     }
 }
 
@@ -124,21 +213,44 @@ fn network(range: &SlotRange) -> Check {
         Err(error) => return check("network", Verdict::Warning, error.to_string(), error.hint()),
     };
     let Some(route) = report.default_route else {
-        return warn("no default route: sandboxes reach nothing outside".to_owned(), "connect this host to a network");
+        return warn(
+            "no default route: sandboxes reach nothing outside".to_owned(),
+            "connect this host to a network",
+        );
     };
     if let Some(hidden) = report.hidden_routes.first() {
         let detail = format!("the addresses of sandboxes hide the route `{hidden}`");
-        return warn(detail, "set network_range in config.toml to a range that is free here");
+        return warn(
+            detail,
+            "set network_range in config.toml to a range that is free here",
+        );
     }
     let Some(chains) = report.blocking_chains else {
-        return warn("cannot tell whether a firewall is in the way".to_owned(), "apt-get install nftables");
+        return warn(
+            "cannot tell whether a firewall is in the way".to_owned(),
+            "apt-get install nftables",
+        );
     };
     if let Some(chain) = chains.first() {
-        let detail = format!("the chain `{} {} {}` drops forwarded packets", chain.family, chain.table, chain.chain);
-        return warn(detail, "let packets from and to the interfaces `atl*` through it");
+        let detail = format!(
+            "the chain `{} {} {}` drops forwarded packets",
+            chain.family, chain.table, chain.chain
+        );
+        return warn(
+            detail,
+            "let packets from and to the interfaces `atl*` through it",
+        );
     }
     if report.legacy_iptables {
-        return warn("old iptables rules may drop packets of sandboxes".to_owned(), "check `iptables-legacy -S FORWARD`");
+        return warn(
+            "old iptables rules may drop packets of sandboxes".to_owned(),
+            "check `iptables-legacy -S FORWARD`",
+        );
     }
-    check("network", Verdict::Ok, format!("out through `{}`", route.interface), None)
+    check(
+        "network",
+        Verdict::Ok,
+        format!("out through `{}`", route.interface),
+        None,
+    )
 }

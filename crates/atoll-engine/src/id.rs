@@ -52,7 +52,11 @@ impl FromStr for SandboxId {
         let valid = text.len() == RANDOM_LEN + 1
             && text.starts_with('i')
             && text.bytes().all(|byte| ALPHABET.contains(&byte));
-        if valid { Ok(Self(text.to_owned())) } else { Err(InvalidSandboxId(text.to_owned())) }
+        if valid {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidSandboxId(text.to_owned()))
+        }
     }
 }
 
@@ -90,7 +94,14 @@ mod tests {
 
     #[test]
     fn refuses_paths_and_other_shapes() {
-        for text in ["", "i", "../../etc/passwd", "iABCDEFGHIJKLMNOPQRST", "jaaaaaaaaaaaaaaaaaaaa", "iaaaaaaaaaaaaaaaaaaaaa"] {
+        for text in [
+            "",
+            "i",
+            "../../etc/passwd",
+            "iABCDEFGHIJKLMNOPQRST",
+            "jaaaaaaaaaaaaaaaaaaaa",
+            "iaaaaaaaaaaaaaaaaaaaaa",
+        ] {
             assert!(text.parse::<SandboxId>().is_err(), "{text}");
         }
     }

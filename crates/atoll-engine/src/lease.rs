@@ -56,17 +56,34 @@ impl HostLock {
     pub(crate) fn take() -> io::Result<Self> {
         make_dir(Path::new(RUN_DIR), 0o711)?;
         make_dir(&Path::new(RUN_DIR).join("slots"), 0o711)?;
-        let file = File::options().create(true).truncate(false).write(true).open(Path::new(RUN_DIR).join("lock"))?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(Path::new(RUN_DIR).join("lock"))?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(Self { _file: file })
     }
 
     /// Takes the lowest free slot for this process.
-    pub(crate) fn lease(&self, home: &Path, sandbox: &SandboxId, network: NetworkMode) -> io::Result<Lease> {
+    pub(crate) fn lease(
+        &self,
+        home: &Path,
+        sandbox: &SandboxId,
+        network: NetworkMode,
+    ) -> io::Result<Lease> {
         let owner = ProcessIdentity::current()?;
         let free = (0..SLOTS).find(|slot| !slot_dir(*slot).exists());
-        let slot = free.ok_or_else(|| io::Error::other(format!("all {SLOTS} sandbox slots of this host are in use")))?;
-        let lease = Lease { slot, owner, home: home.to_owned(), sandbox: sandbox.clone(), network };
+        let slot = free.ok_or_else(|| {
+            io::Error::other(format!("all {SLOTS} sandbox slots of this host are in use"))
+        })?;
+        let lease = Lease {
+            slot,
+            owner,
+            home: home.to_owned(),
+            sandbox: sandbox.clone(),
+            network,
+        };
         creates(HostObject::SlotDirectory, || make_dir(&lease.dir(), 0o711))?;
         self.write(&lease)?;
         Ok(lease)
@@ -82,7 +99,11 @@ impl HostLock {
         for entry in fs::read_dir(lease.dir())?.flatten() {
             let path = entry.path();
             if path.file_name().is_some_and(|name| name != "lease.json") {
-                if entry.file_type()?.is_dir() { remove_tree(&path)? } else { crate::host::file::remove_file(&path)? }
+                if entry.file_type()?.is_dir() {
+                    remove_tree(&path)?
+                } else {
+                    crate::host::file::remove_file(&path)?
+                }
             }
         }
         remove_tree(&lease.dir())
@@ -96,11 +117,16 @@ impl HostLock {
             match read(slot) {
                 Ok(lease) if lease.owner.is_alive() => {}
                 Ok(lease) => {
-                    let lease = Lease { owner: ProcessIdentity::current()?, ..lease };
+                    let lease = Lease {
+                        owner: ProcessIdentity::current()?,
+                        ..lease
+                    };
                     self.write(&lease)?;
                     claimed.push(lease);
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => remove_tree(&slot_dir(slot))?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    remove_tree(&slot_dir(slot))?
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -109,17 +135,27 @@ impl HostLock {
 
     /// Every lease on this host.
     pub(crate) fn leases(&self) -> io::Result<Vec<Lease>> {
-        self.slots()?.into_iter().filter_map(|slot| match read(slot) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            other => Some(other),
-        }).collect()
+        self.slots()?
+            .into_iter()
+            .filter_map(|slot| match read(slot) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                other => Some(other),
+            })
+            .collect()
     }
 
-    #[expect(clippy::unused_self, reason = "the slots may only be listed while the lock is held")]
+    #[expect(
+        clippy::unused_self,
+        reason = "the slots may only be listed while the lock is held"
+    )]
     fn slots(&self) -> io::Result<Vec<u16>> {
         let mut slots = Vec::new();
         for entry in fs::read_dir(Path::new(RUN_DIR).join("slots"))? {
-            if let Some(slot) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
+            if let Some(slot) = entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            {
                 slots.push(slot);
             }
         }
@@ -131,8 +167,12 @@ impl HostLock {
 fn read(slot: u16) -> io::Result<Lease> {
     let path = slot_dir(slot).join("lease.json");
     let text = fs::read(&path)?;
-    serde_json::from_slice(&text)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display())))
+    serde_json::from_slice(&text).map_err(|error| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{}: {error}", path.display()),
+        )
+    })
 }
 
 const _: () = assert!(UID_FLOOR as u64 + SLOTS as u64 * UIDS_PER_SLOT as u64 <= 1 << 31);

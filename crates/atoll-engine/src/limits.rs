@@ -66,13 +66,23 @@ impl Limits {
             ("cpus (1/1000)", self.cpu_millis, 10, 1_024_000),
             ("pids", self.pids, 8, 4_194_304),
             ("disk (MiB)", self.disk_mib, 16, 16 * 1024 * 1024),
-            ("inodes", self.inodes.unwrap_or(1024), 256, u64::from(u32::MAX)),
+            (
+                "inodes",
+                self.inodes.unwrap_or(1024),
+                256,
+                u64::from(u32::MAX),
+            ),
             ("open files", self.open_files, 64, 1_048_576),
             ("shm (MiB)", self.shm_mib, 1, 16 * 1024 * 1024),
         ];
         for (limit, value, minimum, maximum) in rows {
             if value < minimum || value > maximum {
-                return Err(LimitsError { limit, value, minimum, maximum });
+                return Err(LimitsError {
+                    limit,
+                    value,
+                    minimum,
+                    maximum,
+                });
             }
         }
         Ok(())
@@ -156,14 +166,30 @@ impl fmt::Display for Outcome {
         match self {
             Self::Exited { code } => write!(out, "exited with status {code}"),
             Self::Signaled { signal } => write!(out, "ended by signal {signal}"),
-            Self::MemoryLimit { limit_mib } => write!(out, "memory limit of {limit_mib} MiB reached"),
-            Self::PidsLimit { limit } => write!(out, "limit of {limit} processes and threads reached"),
+            Self::MemoryLimit { limit_mib } => {
+                write!(out, "memory limit of {limit_mib} MiB reached")
+            }
+            Self::PidsLimit { limit } => {
+                write!(out, "limit of {limit} processes and threads reached")
+            }
             Self::DiskFull { limit_mib } => write!(out, "disk limit of {limit_mib} MiB reached"),
-            Self::InodesFull { limit } => write!(out, "limit of {limit} files and directories reached"),
-            Self::OpenFilesLimit { limit } => write!(out, "limit of {limit} open files per process reached"),
-            Self::OutputLimit { limit_bytes } => write!(out, "output limit of {limit_bytes} bytes reached"),
-            Self::Timeout { limit_ms } => write!(out, "timeout of {} s reached", seconds(*limit_ms)),
-            Self::LifetimeEnded { limit_ms } => write!(out, "end of the lifetime of {} s reached", seconds(*limit_ms)),
+            Self::InodesFull { limit } => {
+                write!(out, "limit of {limit} files and directories reached")
+            }
+            Self::OpenFilesLimit { limit } => {
+                write!(out, "limit of {limit} open files per process reached")
+            }
+            Self::OutputLimit { limit_bytes } => {
+                write!(out, "output limit of {limit_bytes} bytes reached")
+            }
+            Self::Timeout { limit_ms } => {
+                write!(out, "timeout of {} s reached", seconds(*limit_ms))
+            }
+            Self::LifetimeEnded { limit_ms } => write!(
+                out,
+                "end of the lifetime of {} s reached",
+                seconds(*limit_ms)
+            ),
             Self::Killed => write!(out, "killed on request"),
             Self::ClientGone => write!(out, "ended because its client went away"),
             Self::Crashed { detail } => write!(out, "crashed: {detail}"),
@@ -173,7 +199,11 @@ impl fmt::Display for Outcome {
 
 /// Milliseconds as seconds, without a fraction where there is none.
 fn seconds(millis: u64) -> String {
-    if millis.is_multiple_of(1000) { (millis / 1000).to_string() } else { format!("{}.{:03}", millis / 1000, millis % 1000) }
+    if millis.is_multiple_of(1000) {
+        (millis / 1000).to_string()
+    } else {
+        format!("{}.{:03}", millis / 1000, millis % 1000)
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +212,10 @@ mod tests {
 
     #[test]
     fn impossible_limits_are_named() {
-        let limits = Limits { memory_mib: 1, ..Limits::default() };
+        let limits = Limits {
+            memory_mib: 1,
+            ..Limits::default()
+        };
         assert_eq!(
             limits.validate().unwrap_err().to_string(),
             "memory (MiB) = 1 is outside 16..=16777216"
@@ -193,8 +226,14 @@ mod tests {
     #[test]
     fn outcomes_are_tagged_for_machines_and_readable_for_people() {
         let outcome = Outcome::MemoryLimit { limit_mib: 256 };
-        assert_eq!(serde_json::to_string(&outcome).unwrap(), r#"{"kind":"memory_limit","limit_mib":256}"#);
+        assert_eq!(
+            serde_json::to_string(&outcome).unwrap(),
+            r#"{"kind":"memory_limit","limit_mib":256}"#
+        );
         assert_eq!(outcome.to_string(), "memory limit of 256 MiB reached");
-        assert_eq!(Outcome::Timeout { limit_ms: 1500 }.to_string(), "timeout of 1.500 s reached");
+        assert_eq!(
+            Outcome::Timeout { limit_ms: 1500 }.to_string(),
+            "timeout of 1.500 s reached"
+        );
     }
 }

@@ -17,10 +17,17 @@ pub fn reconcile() -> io::Result<Vec<SandboxId>> {
     let mut removed = Vec::with_capacity(dead.len());
     let mut failure = None;
     for lease in dead {
-        let outcome = Outcome::Crashed { detail: "its monitor was killed".to_owned() };
+        let outcome = Outcome::Crashed {
+            detail: "its monitor was killed".to_owned(),
+        };
         match release(&lease.home, &lease, &outcome) {
             Ok(()) => removed.push(lease.sandbox),
-            Err(error) => failure = Some(io::Error::new(error.kind(), format!("sandbox {}: {error}", lease.sandbox))),
+            Err(error) => {
+                failure = Some(io::Error::new(
+                    error.kind(),
+                    format!("sandbox {}: {error}", lease.sandbox),
+                ))
+            }
         }
     }
     failure.map_or(Ok(removed), Err)
@@ -29,5 +36,9 @@ pub fn reconcile() -> io::Result<Vec<SandboxId>> {
 /// Sandboxes whose monitor is dead, without touching them.
 pub(crate) fn dead_sandboxes() -> io::Result<Vec<SandboxId>> {
     let leases = HostLock::take()?.leases()?;
-    Ok(leases.into_iter().filter(|lease| !lease.owner.is_alive()).map(|lease| lease.sandbox).collect())
+    Ok(leases
+        .into_iter()
+        .filter(|lease| !lease.owner.is_alive())
+        .map(|lease| lease.sandbox)
+        .collect())
 }

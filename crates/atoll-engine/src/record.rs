@@ -60,7 +60,10 @@ impl Records {
     pub(crate) fn end(&self, id: &SandboxId, outcome: &Outcome) -> io::Result<()> {
         match self.read(&self.path(id)) {
             Ok(mut record) if record.ended.is_none() => {
-                record.ended = Some(Ended { outcome: outcome.clone(), at_ms: now_ms() });
+                record.ended = Some(Ended {
+                    outcome: outcome.clone(),
+                    at_ms: now_ms(),
+                });
                 self.write(&record)
             }
             Ok(_) => Ok(()),
@@ -70,8 +73,12 @@ impl Records {
     }
 
     fn read(&self, path: &Path) -> io::Result<SandboxRecord> {
-        serde_json::from_slice(&fs::read(path)?)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display())))
+        serde_json::from_slice(&fs::read(path)?).map_err(|error| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: {error}", path.display()),
+            )
+        })
     }
 
     /// All of them, the oldest first.
@@ -83,7 +90,10 @@ impl Records {
         };
         for entry in entries {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "json")
+            {
                 records.push(self.read(&path)?);
             }
         }
@@ -95,19 +105,29 @@ impl Records {
     pub(crate) fn older_than(&self, age: Duration) -> io::Result<Vec<SandboxRecord>> {
         let limit = now_ms().saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         let mut records = self.list()?;
-        records.retain(|record| record.ended.as_ref().is_some_and(|ended| ended.at_ms <= limit));
+        records.retain(|record| {
+            record
+                .ended
+                .as_ref()
+                .is_some_and(|ended| ended.at_ms <= limit)
+        });
         Ok(records)
     }
 
     /// Forgets sandboxes that ended longer than `age` ago, and returns how many.
     pub(crate) fn forget(&self, age: Duration) -> io::Result<usize> {
         let old = self.older_than(age)?;
-        old.iter().try_for_each(|record| remove_file(&self.path(&record.id)))?;
+        old.iter()
+            .try_for_each(|record| remove_file(&self.path(&record.id)))?;
         Ok(old.len())
     }
 }
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        })
 }

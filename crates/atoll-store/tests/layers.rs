@@ -1,5 +1,10 @@
 //! Layers as sandboxes need them: exact, safe and whole. Needs root.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_wrap, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_wrap,
+    reason = "tests fail by panicking"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -10,12 +10,18 @@ use crate::quantity::{bytes, cpu_millis, duration, mebibytes};
 
 /// Run untrusted code in strong isolation, on your own machine.
 #[derive(Debug, Parser)]
-#[command(name = "atoll", version, propagate_version = true, max_term_width = 100, after_help = "\
+#[command(
+    name = "atoll",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "\
 Examples:
   atoll run script.py                          run a program, pass its exit code on
   atoll run -c 'print(6*7)' --lang python      run a line of code
   atoll shell                                  a terminal in a fresh sandbox
-  atoll doctor                                 what this host offers, and what is missing")]
+  atoll doctor                                 what this host offers, and what is missing"
+)]
 pub(crate) struct Arguments {
     /// Where Atoll keeps its data [default: /var/lib/atoll as root, else ~/.atoll].
     #[arg(long, env = "ATOLL_HOME", global = true, value_name = "DIRECTORY")]
@@ -162,7 +168,11 @@ pub(crate) struct RunArguments {
     pub(crate) program: Option<PathBuf>,
 
     /// Arguments of the program.
-    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) arguments: Vec<String>,
 
     /// Program text.

@@ -15,7 +15,11 @@ pub(crate) struct Hinted {
 
 impl Hinted {
     pub(crate) fn error(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-        Self { what: what.into(), hint: hint.into() }.into()
+        Self {
+            what: what.into(),
+            hint: hint.into(),
+        }
+        .into()
     }
 }
 
@@ -44,8 +48,12 @@ pub(crate) fn hint(failure: &anyhow::Error) -> Option<String> {
         }
         match cause.downcast_ref::<atoll_engine::CreateError>()? {
             atoll_engine::CreateError::Host { hint, .. } => hint.clone(),
-            atoll_engine::CreateError::Limits(_) => Some("choose a value within the range".to_owned()),
-            atoll_engine::CreateError::Monitor(_) => Some("`atoll doctor` checks what this host offers".to_owned()),
+            atoll_engine::CreateError::Limits(_) => {
+                Some("choose a value within the range".to_owned())
+            }
+            atoll_engine::CreateError::Monitor(_) => {
+                Some("`atoll doctor` checks what this host offers".to_owned())
+            }
         }
     })
 }

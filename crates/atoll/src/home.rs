@@ -62,7 +62,9 @@ impl Home {
     }
 
     pub(crate) fn engine_config(&self) -> anyhow::Result<EngineConfig> {
-        let chosen = std::env::var("ATOLL_OCI_RUNTIME").ok().or_else(|| self.settings.oci_runtime.clone());
+        let chosen = std::env::var("ATOLL_OCI_RUNTIME")
+            .ok()
+            .or_else(|| self.settings.oci_runtime.clone());
         let oci_runtime = match chosen.as_deref() {
             None | Some("builtin") => OciRuntimeChoice::Builtin,
             Some(program) => OciRuntimeChoice::External(find_program(program)?),
@@ -79,7 +81,11 @@ impl Home {
     /// The guest on disk, named by its digest so that a new one never changes under a running sandbox.
     fn unpack_guest(&self) -> anyhow::Result<PathBuf> {
         let digest = Sha256::digest(GUEST);
-        let name: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let name: String = digest
+            .iter()
+            .take(12)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let directory = self.path.join("guest");
         let path = directory.join(name);
         if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == GUEST.len() as u64) {
@@ -88,12 +94,18 @@ impl Home {
         let unpack = || {
             fs::create_dir_all(&directory)?;
             let fresh = directory.join(format!("new-{}", std::process::id()));
-            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o755).open(&fresh)?;
+            let mut file = fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o755)
+                .open(&fresh)?;
             file.write_all(GUEST)?;
             drop(file);
             fs::rename(&fresh, &path)
         };
-        unpack().with_context(|| format!("cannot unpack the guest into `{}`", directory.display()))?;
+        unpack()
+            .with_context(|| format!("cannot unpack the guest into `{}`", directory.display()))?;
         Ok(path)
     }
 }
@@ -102,14 +114,19 @@ fn default_path() -> anyhow::Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/atoll"));
     }
-    let home = std::env::var_os("HOME")
-        .ok_or_else(|| Hinted::error("neither ATOLL_HOME nor HOME is set", "set ATOLL_HOME to a directory"))?;
+    let home = std::env::var_os("HOME").ok_or_else(|| {
+        Hinted::error(
+            "neither ATOLL_HOME nor HOME is set",
+            "set ATOLL_HOME to a directory",
+        )
+    })?;
     Ok(PathBuf::from(home).join(".atoll"))
 }
 
 fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     match fs::read_to_string(path) {
-        Ok(text) => toml::from_str(&text).with_context(|| format!("invalid configuration `{}`", path.display())),
+        Ok(text) => toml::from_str(&text)
+            .with_context(|| format!("invalid configuration `{}`", path.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
         Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
     }
@@ -121,14 +138,17 @@ fn find_program(program: &str) -> anyhow::Result<PathBuf> {
         return Ok(PathBuf::from(program));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|candidate| candidate.is_file()).ok_or_else(
-        || {
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| {
             Hinted::error(
                 format!("the OCI runtime `{program}` is not installed"),
-                format!("install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""),
+                format!(
+                    "install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""
+                ),
             )
-        },
-    )
+        })
 }
 
 /// Fails with advice unless this process may make sandboxes.

@@ -13,7 +13,10 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     // The monitor forks, so it must be reached before anything starts a thread.
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == "monitor") {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == "monitor")
+    {
         return atoll_engine::run_monitor();
     }
     let arguments = arguments::Arguments::parse();

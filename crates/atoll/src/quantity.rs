@@ -15,9 +15,13 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 
 fn bytes_with_default(text: &str, plain: f64) -> Result<u64, String> {
     let text = text.trim();
-    let split = text.find(|character: char| !(character.is_ascii_digit() || character == '.')).unwrap_or(text.len());
+    let split = text
+        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: f64 = number.parse().map_err(|_| format!("`{text}` is not a size (examples: 512M, 2G)"))?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is not a size (examples: 512M, 2G)"))?;
     let factor = match unit.trim().to_ascii_lowercase().as_str() {
         "" => plain,
         "b" => 1.0,
@@ -33,7 +37,9 @@ fn bytes_with_default(text: &str, plain: f64) -> Result<u64, String> {
 /// Thousandths of a core from `2`, `0.5` or `250m`.
 pub(crate) fn cpu_millis(text: &str) -> Result<u64, String> {
     let invalid = || format!("`{text}` is not a number of CPUs (examples: 2, 0.5, 250m)");
-    let (number, factor) = text.strip_suffix('m').map_or((text, 1000.0), |number| (number, 1.0));
+    let (number, factor) = text
+        .strip_suffix('m')
+        .map_or((text, 1000.0), |number| (number, 1.0));
     let number: f64 = number.parse().map_err(|_| invalid())?;
     whole(number * factor).ok_or_else(invalid)
 }
@@ -41,7 +47,9 @@ pub(crate) fn cpu_millis(text: &str) -> Result<u64, String> {
 /// A duration from `30`, `1.5s`, `250ms`, `5m` or `2h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("`{text}` is not a duration (examples: 30s, 5m, 2h)");
-    let split = text.find(|character: char| !(character.is_ascii_digit() || character == '.')).unwrap_or(text.len());
+    let split = text
+        .find(|character: char| !(character.is_ascii_digit() || character == '.'))
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: f64 = number.parse().map_err(|_| invalid())?;
     let millis = match unit {
@@ -51,11 +59,18 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000.0,
         _ => return Err(invalid()),
     };
-    whole(number * millis).filter(|millis| *millis > 0).map(Duration::from_millis).ok_or_else(invalid)
+    whole(number * millis)
+        .filter(|millis| *millis > 0)
+        .map(Duration::from_millis)
+        .ok_or_else(invalid)
 }
 
 /// The nearest whole number, if it is one that a `u64` holds exactly enough.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked first")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the range is checked first"
+)]
 fn whole(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..9.0e15).contains(&value)).then(|| value.round() as u64)
 }

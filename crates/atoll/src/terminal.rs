@@ -22,7 +22,10 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
-        Self { bar, last: String::new() }
+        Self {
+            bar,
+            last: String::new(),
+        }
     }
 
     /// Something that happens once and stays readable.

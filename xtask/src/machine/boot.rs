@@ -17,10 +17,37 @@ pub(super) fn boot(machine: &Machine, payload: &Path, mut line: impl FnMut(&str)
     // Disks are opened as snapshots: what the machine writes is thrown away with it.
     let disk = |image: &Path| format!("if=virtio,format=raw,snapshot=on,file={}", image.display());
     let qemu = Program::new("timeout")
-        .args(["--foreground", "--kill-after=10", &LIFETIME_SECONDS.to_string(), "qemu-system-x86_64"])
-        .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "3072"])
-        .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"])
-        .args(["-nic", "user,model=virtio-net-pci", "-device", "virtio-rng-pci"])
+        .args([
+            "--foreground",
+            "--kill-after=10",
+            &LIFETIME_SECONDS.to_string(),
+            "qemu-system-x86_64",
+        ])
+        .args([
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            "3072",
+        ])
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-serial",
+            "stdio",
+        ])
+        .args([
+            "-nic",
+            "user,model=virtio-net-pci",
+            "-device",
+            "virtio-rng-pci",
+        ])
         .args(["-append", "console=ttyS0 quiet panic=-1"])
         .arg("-kernel")
         .arg(machine.kernel.image())

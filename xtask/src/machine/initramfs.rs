@@ -17,17 +17,30 @@ const MODULES: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
 pub(super) fn make(directory: &Path, kernel: &Kernel) -> Outcome<PathBuf> {
     let tree = directory.join("initramfs");
     super::remove(&tree)?;
-    let mut files = vec!["bin".to_owned(), "bin/busybox".to_owned(), "init".to_owned(), "modules".to_owned()];
+    let mut files = vec![
+        "bin".to_owned(),
+        "bin/busybox".to_owned(),
+        "init".to_owned(),
+        "modules".to_owned(),
+    ];
     fs::create_dir_all(tree.join("modules")).context(|| format!("making `{}`", tree.display()))?;
     fs::create_dir_all(tree.join("bin")).context(|| format!("making `{}`", tree.display()))?;
     copy(&kernel.busybox(), &tree.join("bin/busybox"))?;
 
     let dependencies = directory.join("modules.dep");
-    let dependencies = fs::read_to_string(&dependencies).context(|| format!("reading `{}`", dependencies.display()))?;
+    let dependencies = fs::read_to_string(&dependencies)
+        .context(|| format!("reading `{}`", dependencies.display()))?;
     let mut load = String::new();
     for module in load_order(&dependencies, &MODULES) {
-        let name = Path::new(module).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        copy(&kernel.modules().join(module), &tree.join("modules").join(&name))?;
+        let name = Path::new(module)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        copy(
+            &kernel.modules().join(module),
+            &tree.join("modules").join(&name),
+        )?;
         load.push_str(&format!("insmod /modules/{name}\n"));
         files.push(format!("modules/{name}"));
     }
@@ -41,14 +54,27 @@ pub(super) fn make(directory: &Path, kernel: &Kernel) -> Outcome<PathBuf> {
 /// Writes the archive with busybox's own `cpio`.
 fn archive(kernel: &Kernel, tree: &Path, files: &[String], image: &Path) -> Outcome<PathBuf> {
     let output = fs::File::create(image).context(|| format!("making `{}`", image.display()))?;
-    let program = Program::new(kernel.busybox()).directory(tree).args(["cpio", "-o", "-H", "newc", "-R", "0:0"]);
-    let mut child =
-        program.command().stdin(Stdio::piped()).stdout(output).stderr(Stdio::null()).spawn().context(|| format!("starting {program}"))?;
+    let program = Program::new(kernel.busybox())
+        .directory(tree)
+        .args(["cpio", "-o", "-H", "newc", "-R", "0:0"]);
+    let mut child = program
+        .command()
+        .stdin(Stdio::piped())
+        .stdout(output)
+        .stderr(Stdio::null())
+        .spawn()
+        .context(|| format!("starting {program}"))?;
     if let Some(mut names) = child.stdin.take() {
-        names.write_all(files.join("\n").as_bytes()).context(|| format!("writing to {program}"))?;
+        names
+            .write_all(files.join("\n").as_bytes())
+            .context(|| format!("writing to {program}"))?;
     }
     let status = child.wait().context(|| format!("waiting for {program}"))?;
-    if status.success() { Ok(image.to_owned()) } else { Err(Failure::new(format!("{program} ended with {status}"))) }
+    if status.success() {
+        Ok(image.to_owned())
+    } else {
+        Err(Failure::new(format!("{program} ended with {status}")))
+    }
 }
 
 /// Files of the modules and of all that they depend on, dependencies first. What is
@@ -57,7 +83,9 @@ fn load_order<'a>(dependencies: &'a str, wanted: &[&str]) -> Vec<&'a str> {
     let mut order: Vec<&str> = Vec::new();
     for name in wanted {
         for line in dependencies.lines() {
-            let Some((file, needs)) = line.split_once(':') else { continue };
+            let Some((file, needs)) = line.split_once(':') else {
+                continue;
+            };
             if module_name(file) != *name {
                 continue;
             }
@@ -79,12 +107,15 @@ fn module_name(file: &str) -> &str {
 }
 
 fn copy(from: &Path, to: &Path) -> Outcome<()> {
-    fs::copy(from, to).map(|_| ()).context(|| format!("copying `{}`", from.display()))
+    fs::copy(from, to)
+        .map(|_| ())
+        .context(|| format!("copying `{}`", from.display()))
 }
 
 fn make_executable(path: &Path) -> Outcome<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).context(|| format!("changing the mode of `{}`", path.display()))
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+        .context(|| format!("changing the mode of `{}`", path.display()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod initramfs;
 mod kernel;
 mod payload;
 mod root;
-pub(crate) mod tests;
+pub(crate) mod suite;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,11 @@ impl Machine {
         let kernel = Kernel::fetch(&directory.join("kernel"))?;
         let root = root::make(&directory, &kernel)?;
         let initramfs = initramfs::make(&directory, &kernel)?;
-        Ok(Self { kernel, initramfs, root })
+        Ok(Self {
+            kernel,
+            initramfs,
+            root,
+        })
     }
 
     /// Runs a payload, hands over each line of the console, and returns the command's exit status.
@@ -61,26 +65,39 @@ impl Machine {
 }
 
 /// What `cargo xtask machine` runs when nothing is asked for.
-const INTRODUCTION: &str = "uname -r; stat -fc %T /sys/fs/cgroup; cat /sys/fs/cgroup/cgroup.controllers; nproc; free -m";
+const INTRODUCTION: &str =
+    "uname -r; stat -fc %T /sys/fs/cgroup; cat /sys/fs/cgroup/cgroup.controllers; nproc; free -m";
 
 /// `cargo xtask machine`: runs a command in the machine and passes its status on.
 pub(crate) fn show(command: &[String]) -> Outcome<ExitCode> {
     packages::install(&[packages::MACHINE])?;
-    let script = if command.is_empty() { INTRODUCTION.to_owned() } else { command.join(" ") };
+    let script = if command.is_empty() {
+        INTRODUCTION.to_owned()
+    } else {
+        command.join(" ")
+    };
     let status = Machine::prepare()?.run(&Payload::new(script), |line| println!("{line}"))?;
     Ok(ExitCode::from(status))
 }
 
 /// Removes a tree that root may have made.
 fn remove(path: &Path) -> Outcome<()> {
-    Program::root("rm").args(["--recursive", "--force", "--one-file-system"]).arg(path).run()
+    Program::root("rm")
+        .args(["--recursive", "--force", "--one-file-system"])
+        .arg(path)
+        .run()
 }
 
 /// Makes an ext4 image out of a directory; sparse, so that `mebibytes` may be generous.
 fn pack(directory: &Path, image: &Path, mebibytes: u64) -> Outcome<()> {
     let fresh = image.with_extension("new");
     let file = fs::File::create(&fresh).context(|| format!("making `{}`", fresh.display()))?;
-    file.set_len(mebibytes << 20).context(|| format!("sizing `{}`", fresh.display()))?;
-    Program::root("mkfs.ext4").args(["-q", "-F", "-m", "0", "-d"]).arg(directory).arg(&fresh).run()?;
+    file.set_len(mebibytes << 20)
+        .context(|| format!("sizing `{}`", fresh.display()))?;
+    Program::root("mkfs.ext4")
+        .args(["-q", "-F", "-m", "0", "-d"])
+        .arg(directory)
+        .arg(&fresh)
+        .run()?;
     fs::rename(&fresh, image).context(|| format!("naming `{}`", image.display()))
 }

@@ -19,7 +19,10 @@ pub(crate) struct Payload {
 impl Payload {
     /// A shell script and nothing else.
     pub(crate) fn new(script: impl Into<String>) -> Self {
-        Self { script: script.into(), files: Vec::new() }
+        Self {
+            script: script.into(),
+            files: Vec::new(),
+        }
     }
 
     /// Adds a file or tree of the host, at a path below `/machine`.
@@ -32,9 +35,13 @@ impl Payload {
         let tree = directory.join("payload");
         super::remove(&tree)?;
         fs::create_dir_all(&tree).context(|| format!("making `{}`", tree.display()))?;
-        for (name, text) in [("init", include_str!("second-init.sh")), ("command", self.script.as_str())] {
+        for (name, text) in [
+            ("init", include_str!("second-init.sh")),
+            ("command", self.script.as_str()),
+        ] {
             let path = tree.join(name);
-            fs::write(&path, format!("{text}\n")).context(|| format!("writing `{}`", path.display()))?;
+            fs::write(&path, format!("{text}\n"))
+                .context(|| format!("writing `{}`", path.display()))?;
         }
         copy(&kernel.busybox(), &tree.join("busybox"))?;
         for (from, to) in &self.files {
@@ -51,5 +58,9 @@ fn copy(from: &Path, to: &Path) -> Outcome<()> {
     if let Some(parent) = to.parent() {
         Program::root("mkdir").arg("--parents").arg(parent).run()?;
     }
-    Program::root("cp").args(["--archive", "--sparse=always", "--no-target-directory"]).arg(from).arg(to).run()
+    Program::root("cp")
+        .args(["--archive", "--sparse=always", "--no-target-directory"])
+        .arg(from)
+        .arg(to)
+        .run()
 }

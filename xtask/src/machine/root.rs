@@ -26,16 +26,37 @@ pub(super) fn make(directory: &Path, kernel: &Kernel) -> Outcome<PathBuf> {
     let tree = directory.join("root");
     super::remove(&tree)?;
     Program::root("mmdebstrap")
-        .args(["--quiet", "--variant=minbase", "--include", PACKAGES, &codename()?])
+        .args([
+            "--quiet",
+            "--variant=minbase",
+            "--include",
+            PACKAGES,
+            &codename()?,
+        ])
         .arg(&tree)
         .args(sources())
         .run()?;
-    Program::root("mkdir").args(["--parents"]).arg(tree.join("usr/lib/modules")).arg(tree.join(relative(super::INSIDE))).run()?;
-    Program::root("cp").arg("--archive").arg("--no-preserve=ownership").arg(kernel.modules()).arg(tree.join("usr/lib/modules")).run()?;
-    Program::root("chroot").arg(&tree).args(["/sbin/depmod", &kernel.release]).run()?;
+    Program::root("mkdir")
+        .args(["--parents"])
+        .arg(tree.join("usr/lib/modules"))
+        .arg(tree.join(relative(super::INSIDE)))
+        .run()?;
+    Program::root("cp")
+        .arg("--archive")
+        .arg("--no-preserve=ownership")
+        .arg(kernel.modules())
+        .arg(tree.join("usr/lib/modules"))
+        .run()?;
+    Program::root("chroot")
+        .arg(&tree)
+        .args(["/sbin/depmod", &kernel.release])
+        .run()?;
     super::pack(&tree, &image, SIZE_MIB)?;
     // The initramfs takes the list of dependencies between modules from here.
-    Program::root("cp").arg(tree.join(format!("usr/lib/modules/{}/modules.dep", kernel.release))).arg(directory).run()?;
+    Program::root("cp")
+        .arg(tree.join(format!("usr/lib/modules/{}/modules.dep", kernel.release)))
+        .arg(directory)
+        .run()?;
     super::remove(&tree)?;
     fs::write(&stamp, wanted).context(|| format!("writing `{}`", stamp.display()))?;
     Ok(image)
@@ -48,15 +69,27 @@ fn relative(path: &str) -> &str {
 
 /// The release of the host, so that what is built here runs there.
 fn codename() -> Outcome<String> {
-    let text = fs::read_to_string("/etc/os-release").context(|| "reading `/etc/os-release`".to_owned())?;
+    let text =
+        fs::read_to_string("/etc/os-release").context(|| "reading `/etc/os-release`".to_owned())?;
     text.lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .map(|name| name.trim_matches('"').to_owned())
-        .ok_or_else(|| Failure::new("`/etc/os-release` names no release").hint("the machine can be made on Debian only"))
+        .ok_or_else(|| {
+            Failure::new("`/etc/os-release` names no release")
+                .hint("the machine can be made on Debian only")
+        })
 }
 
 /// The host's own sources of Debian packages; none means mmdebstrap's default.
 fn sources() -> Vec<PathBuf> {
-    let files = ["/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"];
-    files.map(PathBuf::from).into_iter().filter(|file| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0)).take(1).collect()
+    let files = [
+        "/etc/apt/sources.list.d/debian.sources",
+        "/etc/apt/sources.list",
+    ];
+    files
+        .map(PathBuf::from)
+        .into_iter()
+        .filter(|file| fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0))
+        .take(1)
+        .collect()
 }

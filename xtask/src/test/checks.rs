@@ -7,13 +7,22 @@ use crate::progress::step;
 
 /// Runs all of them; each counts as one test.
 pub(super) fn run(session: &mut Session, install_missing: bool) -> Outcome<()> {
-    if !(Program::cargo().args(["fmt", "--version"]).succeeds() && Program::cargo().args(["clippy", "--version"]).succeeds()) {
+    if !(Program::cargo().args(["fmt", "--version"]).succeeds()
+        && Program::cargo().args(["clippy", "--version"]).succeeds())
+    {
         Program::new("rustup")
             .args(["component", "add", "rustfmt", "clippy"])
             .run()
-            .map_err(|failure| failure.hint("`cargo fmt` and `cargo clippy` are needed: install them as Rust was installed"))?;
+            .map_err(|failure| {
+                failure.hint(
+                    "`cargo fmt` and `cargo clippy` are needed: install them as Rust was installed",
+                )
+            })?;
     }
-    session.check("format", &Program::cargo().args(["fmt", "--all", "--check"]));
+    session.check(
+        "format",
+        &Program::cargo().args(["fmt", "--all", "--check"]),
+    );
     session.check(
         "lints",
         &Program::cargo()
@@ -23,12 +32,21 @@ pub(super) fn run(session: &mut Session, install_missing: bool) -> Outcome<()> {
     );
     if !Program::cargo().args(["deny", "--version"]).succeeds() {
         if !install_missing {
-            step("dependencies: skipped, for `cargo-deny` is missing (`cargo install --locked cargo-deny`)");
-            session.tally.skip("dependencies: `cargo-deny` is not installed (`cargo install --locked cargo-deny`)");
+            step(
+                "dependencies: skipped, for `cargo-deny` is missing (`cargo install --locked cargo-deny`)",
+            );
+            session.tally.skip(
+                "dependencies: `cargo-deny` is not installed (`cargo install --locked cargo-deny`)",
+            );
             return Ok(());
         }
-        Program::cargo().args(["install", "--locked", "cargo-deny"]).run()?;
+        Program::cargo()
+            .args(["install", "--locked", "cargo-deny"])
+            .run()?;
     }
-    session.check("dependencies", &Program::cargo().args(["deny", "check", "licenses", "bans", "sources"]));
+    session.check(
+        "dependencies",
+        &Program::cargo().args(["deny", "check", "licenses", "bans", "sources"]),
+    );
     Ok(())
 }

@@ -32,9 +32,13 @@ pub(crate) fn list() -> Outcome<ExitCode> {
 /// All objects that are there now.
 pub(crate) fn observe() -> Outcome<Objects> {
     if !is_root() {
-        let program = std::env::current_exe().context(|| "finding this program's own file".to_owned())?;
+        let program =
+            std::env::current_exe().context(|| "finding this program's own file".to_owned())?;
         let homes = std::env::var_os("ATOLL_TEST_HOME").unwrap_or_default();
-        let output = Program::root(program).env("ATOLL_TEST_HOME", homes).arg("leftovers").read()?;
+        let output = Program::root(program)
+            .env("ATOLL_TEST_HOME", homes)
+            .arg("leftovers")
+            .read()?;
         return Ok(output.lines().map(str::to_owned).collect());
     }
     let mut objects = Objects::new();
@@ -69,18 +73,32 @@ fn mounts() -> Vec<String> {
 fn atoll_mount(line: &str) -> Option<String> {
     let mut fields = line.split(' ');
     let point = fields.nth(4)?;
-    let source = fields.skip_while(|field| *field != "-").nth(2).unwrap_or_default();
+    let source = fields
+        .skip_while(|field| *field != "-")
+        .nth(2)
+        .unwrap_or_default();
     (point.contains("atoll") || source.contains("atoll")).then(|| format!("mount {point}"))
 }
 
 fn links() -> Vec<String> {
-    names(Path::new("/sys/class/net")).filter(|name| name.starts_with("atl")).map(|name| format!("link {name}")).collect()
+    names(Path::new("/sys/class/net"))
+        .filter(|name| name.starts_with("atl"))
+        .map(|name| format!("link {name}"))
+        .collect()
 }
 
 fn tables() -> Vec<String> {
-    let tables = Program::new("nft").args(["list", "tables"]).command().output();
-    let text = tables.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.lines().filter(|line| line.contains("atoll")).map(|line| format!("nft {line}")).collect()
+    let tables = Program::new("nft")
+        .args(["list", "tables"])
+        .command()
+        .output();
+    let text = tables
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default();
+    text.lines()
+        .filter(|line| line.contains("atoll"))
+        .map(|line| format!("nft {line}"))
+        .collect()
 }
 
 fn cgroups() -> Vec<String> {
@@ -98,16 +116,22 @@ fn cgroups() -> Vec<String> {
 }
 
 fn leases() -> Vec<String> {
-    names(Path::new("/run/atoll/slots")).map(|name| format!("lease /run/atoll/slots/{name}")).collect()
+    names(Path::new("/run/atoll/slots"))
+        .map(|name| format!("lease /run/atoll/slots/{name}"))
+        .collect()
 }
 
 fn loop_devices() -> Vec<String> {
     let home = super::home().ok();
     names(Path::new("/sys/block"))
         .filter_map(|name| {
-            let backing = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+            let backing =
+                fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
             let backing = backing.trim();
-            let ours = backing.contains("atoll") || home.as_ref().is_some_and(|home| Path::new(backing).starts_with(home));
+            let ours = backing.contains("atoll")
+                || home
+                    .as_ref()
+                    .is_some_and(|home| Path::new(backing).starts_with(home));
             ours.then(|| format!("loop /dev/{name} of {backing}"))
         })
         .collect()
@@ -125,12 +149,19 @@ fn processes() -> Vec<String> {
 }
 
 fn names(directory: &Path) -> impl Iterator<Item = String> {
-    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned())
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 fn directories(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
 }
 
 #[cfg(test)]
@@ -142,7 +173,10 @@ mod tests {
         let by_place = "61 28 0:41 / /run/atoll/slots/3/rootfs rw,relatime shared:1 - overlay overlay rw,lowerdir+=/x";
         let by_source = "62 28 7:1 / /mnt rw,relatime - ext4 /var/lib/atoll/disks/a rw";
         let other = "63 28 0:5 / /proc rw,nosuid shared:12 - proc proc rw";
-        assert_eq!(atoll_mount(by_place).as_deref(), Some("mount /run/atoll/slots/3/rootfs"));
+        assert_eq!(
+            atoll_mount(by_place).as_deref(),
+            Some("mount /run/atoll/slots/3/rootfs")
+        );
         assert_eq!(atoll_mount(by_source).as_deref(), Some("mount /mnt"));
         assert_eq!(atoll_mount(other), None);
     }

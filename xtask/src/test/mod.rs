@@ -27,7 +27,7 @@ pub(crate) use tally::Tally;
 struct Session {
     tally: Tally,
     stages: Vec<Stage>,
-    machine: Vec<machine::tests::Row>,
+    machine: Vec<machine::suite::Row>,
 }
 
 /// Runs what was chosen. An error before the tests counts as a failure.
@@ -48,7 +48,11 @@ pub(crate) fn test(choice: &TestChoice) -> Outcome<ExitCode> {
         step(format_args!("report: {}", path.display()));
     }
     println!("{}", session.tally);
-    Ok(if session.tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if session.tally.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 impl Session {
@@ -76,7 +80,9 @@ impl Session {
 
         if choice.full {
             let filter = choice.filter.as_deref();
-            let (rows, tally) = self.stage("machine with cgroup v2", || machine::tests::run(&home, filter))?;
+            let (rows, tally) = self.stage("machine with cgroup v2", || {
+                machine::suite::run(&home, filter)
+            })?;
             self.machine = rows;
             self.tally.add(tally);
         }
@@ -104,13 +110,20 @@ pub(crate) fn home() -> Outcome<PathBuf> {
     if home.is_absolute() {
         return Ok(home);
     }
-    Err(Failure::new(format!("ATOLL_TEST_HOME is `{}`, which is not an absolute path", home.display()))
-        .hint("unset it, or set it to an absolute path"))
+    Err(Failure::new(format!(
+        "ATOLL_TEST_HOME is `{}`, which is not an absolute path",
+        home.display()
+    ))
+    .hint("unset it, or set it to an absolute path"))
 }
 
 /// `--locked` where nobody is there to commit a changed lock file.
 fn locked() -> &'static [&'static str] {
-    if std::env::var_os("CI").is_some() { &["--locked"] } else { &[] }
+    if std::env::var_os("CI").is_some() {
+        &["--locked"]
+    } else {
+        &[]
+    }
 }
 
 /// The binary that tests drive.
@@ -119,7 +132,10 @@ pub(crate) fn binary() -> PathBuf {
 }
 
 pub(crate) fn build() -> Outcome<()> {
-    Program::cargo().args(["build", "--package", "atoll", "--features", "failpoints"]).args(locked()).run()
+    Program::cargo()
+        .args(["build", "--package", "atoll", "--features", "failpoints"])
+        .args(locked())
+        .run()
 }
 
 pub(crate) fn build_template(home: &std::path::Path) -> Outcome<()> {
@@ -134,14 +150,25 @@ pub(crate) fn build_template(home: &std::path::Path) -> Outcome<()> {
 
 /// What `cargo test` gets in every case.
 pub(crate) fn cargo_test() -> Program {
-    Program::cargo().args(["test", "--workspace", "--features", "atoll/failpoints", "--no-fail-fast"]).args(locked())
+    Program::cargo()
+        .args([
+            "test",
+            "--workspace",
+            "--features",
+            "atoll/failpoints",
+            "--no-fail-fast",
+        ])
+        .args(locked())
 }
 
 fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
     let mut program = cargo_test().env("ATOLL_TEST_HOME", home);
     if !is_root() {
         // Compiled as this user, run as root.
-        let runner = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
+        let runner = format!(
+            "CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER",
+            std::env::consts::ARCH.to_uppercase()
+        );
         program = program.env(runner, "sudo --preserve-env");
     }
     program = program.args(&choice.filter);
@@ -154,7 +181,9 @@ fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
         tally.line(line);
     })?;
     if !status.success() && tally.failed == 0 {
-        tally.fail(format!("`cargo test` ended with {status} although no test says that it failed"));
+        tally.fail(format!(
+            "`cargo test` ended with {status} although no test says that it failed"
+        ));
     }
     Ok(tally)
 }

@@ -6,14 +6,18 @@ use std::path::PathBuf;
 
 use super::Tally;
 use crate::failure::{Context as _, Outcome};
-use crate::machine::tests::Row;
+use crate::machine::suite::Row;
 use crate::program::Program;
 use crate::progress::Stage;
 use crate::workspace;
 
 /// Writes it and returns its path, seen from the workspace.
 pub(super) fn write(tally: &Tally, stages: &[Stage], machine: &[Row]) -> Outcome<PathBuf> {
-    let date = Program::new("date").args(["--utc", "+%F"]).read()?.trim().to_owned();
+    let date = Program::new("date")
+        .args(["--utc", "+%F"])
+        .read()?
+        .trim()
+        .to_owned();
     let path = PathBuf::from(format!("docs/reports/full-{date}.md"));
     let target = workspace::root().join(&path);
     if let Some(directory) = target.parent() {
@@ -24,7 +28,13 @@ pub(super) fn write(tally: &Tally, stages: &[Stage], machine: &[Row]) -> Outcome
     Ok(path)
 }
 
-fn render(date: &str, facts: &[(&str, String)], tally: &Tally, stages: &[Stage], machine: &[Row]) -> String {
+fn render(
+    date: &str,
+    facts: &[(&str, String)],
+    tally: &Tally,
+    stages: &[Stage],
+    machine: &[Row],
+) -> String {
     let mut text = format!("# Full test run, {date}\n\n{tally}\n\n| machine | |\n|---|---|\n");
     // Writing to a string cannot fail.
     for (name, value) in facts {
@@ -39,7 +49,11 @@ fn render(date: &str, facts: &[(&str, String)], tally: &Tally, stages: &[Stage],
         for row in machine {
             let Row { name, tally, took } = row;
             let skipped = tally.skipped.len();
-            let _ = writeln!(text, "| {name} | {} | {} | {skipped} | {took} |", tally.passed, tally.failed);
+            let _ = writeln!(
+                text,
+                "| {name} | {} | {} | {skipped} | {took} |",
+                tally.passed, tally.failed
+            );
         }
     }
     for (title, lines) in [("Failed", &tally.failures), ("Skipped", &tally.skipped)] {
@@ -56,12 +70,29 @@ fn render(date: &str, facts: &[(&str, String)], tally: &Tally, stages: &[Stage],
 /// What a number in this report depends on.
 fn facts() -> Vec<(&'static str, String)> {
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let commit = Program::new("git").directory(workspace::root()).args(["describe", "--always", "--dirty", "--abbrev=12"]).read();
-    let memory = file("/proc/meminfo").lines().next().unwrap_or_default().trim_start_matches("MemTotal:").trim().to_owned();
+    let commit = Program::new("git")
+        .directory(workspace::root())
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .read();
+    let memory = file("/proc/meminfo")
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("MemTotal:")
+        .trim()
+        .to_owned();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     vec![
-        ("commit", commit.map(|commit| commit.trim().to_owned()).unwrap_or_default()),
-        ("kernel", file("/proc/sys/kernel/osrelease").trim().to_owned()),
+        (
+            "commit",
+            commit
+                .map(|commit| commit.trim().to_owned())
+                .unwrap_or_default(),
+        ),
+        (
+            "kernel",
+            file("/proc/sys/kernel/osrelease").trim().to_owned(),
+        ),
         ("cores", cores.to_string()),
         ("memory", memory),
         ("cgroups", cgroup_layout(&file("/proc/self/mounts"))),
@@ -71,11 +102,19 @@ fn facts() -> Vec<(&'static str, String)> {
 /// Which version of cgroups a table of mounts shows.
 fn cgroup_layout(mounts: &str) -> String {
     let of_kind = |kind: &str| -> Vec<&str> {
-        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        fields.filter(|fields| fields.get(2) == Some(&kind)).filter_map(|fields| fields.get(1).copied()).collect()
+        let fields = mounts
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>());
+        fields
+            .filter(|fields| fields.get(2) == Some(&kind))
+            .filter_map(|fields| fields.get(1).copied())
+            .collect()
     };
     let (v1, v2) = (of_kind("cgroup"), of_kind("cgroup2"));
-    let names: Vec<_> = v1.iter().filter_map(|path| path.rsplit('/').next()).collect();
+    let names: Vec<_> = v1
+        .iter()
+        .filter_map(|path| path.rsplit('/').next())
+        .collect();
     match (names.is_empty(), v2.first()) {
         (true, None) => "none mounted".to_owned(),
         (true, Some(path)) => format!("v2 at {path}"),
@@ -91,10 +130,30 @@ mod tests {
 
     #[test]
     fn a_report_has_all_its_parts() {
-        let stages = [Stage { name: "tests".into(), took: Duration::from_millis(61_240) }];
-        let rows = [Row { name: "limits".into(), tally: Tally { passed: 3, ..Tally::default() }, took: 40 }];
-        let tally = Tally { passed: 3, skipped: vec!["x: full: y".into()], ..Tally::default() };
-        let text = render("2026-11-15", &[("kernel", "6.18".into())], &tally, &stages, &rows);
+        let stages = [Stage {
+            name: "tests".into(),
+            took: Duration::from_millis(61_240),
+        }];
+        let rows = [Row {
+            name: "limits".into(),
+            tally: Tally {
+                passed: 3,
+                ..Tally::default()
+            },
+            took: 40,
+        }];
+        let tally = Tally {
+            passed: 3,
+            skipped: vec!["x: full: y".into()],
+            ..Tally::default()
+        };
+        let text = render(
+            "2026-11-15",
+            &[("kernel", "6.18".into())],
+            &tally,
+            &stages,
+            &rows,
+        );
         assert_eq!(
             text,
             "# Full test run, 2026-11-15\n\n3 passed, 0 failed, 1 skipped\n\n\
@@ -108,8 +167,15 @@ mod tests {
 
     #[test]
     fn cgroup_layouts_are_told_apart() {
-        assert_eq!(cgroup_layout("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"), "v2 at /sys/fs/cgroup");
-        let hybrid = "c /sys/fs/cgroup/memory cgroup rw 0 0\nc /sys/fs/cgroup/unified cgroup2 rw 0 0";
-        assert_eq!(cgroup_layout(hybrid), "v1 (memory) and v2 at /sys/fs/cgroup/unified");
+        assert_eq!(
+            cgroup_layout("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0"),
+            "v2 at /sys/fs/cgroup"
+        );
+        let hybrid =
+            "c /sys/fs/cgroup/memory cgroup rw 0 0\nc /sys/fs/cgroup/unified cgroup2 rw 0 0";
+        assert_eq!(
+            cgroup_layout(hybrid),
+            "v1 (memory) and v2 at /sys/fs/cgroup/unified"
+        );
     }
 }

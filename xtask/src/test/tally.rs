@@ -37,10 +37,17 @@ impl Tally {
         if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += number_before(result, " passed");
             self.failed += number_before(result, " failed");
-        } else if let Some((name, result)) = line.strip_prefix("test ").and_then(|test| test.split_once(" ... ")) {
+        } else if let Some((name, result)) = line
+            .strip_prefix("test ")
+            .and_then(|test| test.split_once(" ... "))
+        {
             if let Some(reason) = result.strip_prefix("ignored") {
                 let reason = reason.trim_start_matches([',', ' ']);
-                self.skip(if reason.is_empty() { name.to_owned() } else { format!("{name}: {reason}") });
+                self.skip(if reason.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{name}: {reason}")
+                });
             } else if result == "FAILED" {
                 self.failures.push(name.to_owned());
             }
@@ -58,7 +65,13 @@ impl Tally {
 /// The line that ends every run.
 impl fmt::Display for Tally {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped.len())
+        write!(
+            formatter,
+            "{} passed, {} failed, {} skipped",
+            self.passed,
+            self.failed,
+            self.skipped.len()
+        )
     }
 }
 
@@ -91,7 +104,10 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; fin
             Tally {
                 passed: 13,
                 failed: 1,
-                skipped: vec!["memory_limit_on_v2: full: needs a machine with cgroup v2".into(), "plain".into()],
+                skipped: vec![
+                    "memory_limit_on_v2: full: needs a machine with cgroup v2".into(),
+                    "plain".into()
+                ],
                 failures: vec!["lease::tests::survives".into()],
             }
         );

@@ -40,7 +40,10 @@ pub(crate) fn reach(object: HostObject, moment: Moment) {
 
     let point = format!("{}:{}", object.name(), moment.name());
     if let Some(log) = std::env::var_os("ATOLL_FAILPOINT_LOG")
-        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(log)
+        && let Ok(mut file) = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
     {
         // A lost line makes the test that reads the log fail; nothing to do here.
         let _ = writeln!(file, "{point}");

@@ -1,6 +1,9 @@
 //! State on disk, whole or absent and never half, and sockets beside it.
 
-#![expect(clippy::disallowed_methods, reason = "this is the seam: each call here stands between the failpoints of a host object")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the seam: each call here stands between the failpoints of a host object"
+)]
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,11 +16,20 @@ use serde::Serialize;
 use super::{HostObject, creates};
 
 /// Writes `value` as JSON to `path` in one step, readable by root alone.
-pub(crate) fn write_state(object: HostObject, path: &Path, value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn write_state(
+    object: HostObject,
+    path: &Path,
+    value: &impl Serialize,
+) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
     creates(object, || {
         let fresh = path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
         file.write_all(&text)?;
         drop(file);
         fs::rename(&fresh, path)

@@ -1,6 +1,9 @@
 //! Loop devices that free themselves with their last user.
 
-#![expect(clippy::disallowed_methods, reason = "this is the seam: each call here stands between the failpoints of a host object")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the seam: each call here stands between the failpoints of a host object"
+)]
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -45,7 +48,10 @@ pub(crate) struct LoopDevice {
 /// Binds the file at `image` to a free loop device.
 pub(crate) fn attach(image: &Path) -> io::Result<LoopDevice> {
     let backing = OpenOptions::new().read(true).write(true).open(image)?;
-    let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
+    let control = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/loop-control")?;
     creates(HostObject::LoopDevice, || {
         for _ in 0..ATTEMPTS {
             // SAFETY: this ioctl takes no argument and returns a number.
@@ -72,16 +78,22 @@ pub(crate) fn attach(image: &Path) -> io::Result<LoopDevice> {
                 reserved: [0; 8],
             };
             // SAFETY: `config` has the kernel's layout and lives through the call.
-            let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
+            let result =
+                unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
             if result == 0 {
-                return Ok(LoopDevice { path, _open: device });
+                return Ok(LoopDevice {
+                    path,
+                    _open: device,
+                });
             }
             let error = io::Error::last_os_error();
             if error.raw_os_error() != Some(libc::EBUSY) {
                 return Err(error);
             }
         }
-        Err(io::Error::other("every free loop device was taken by others"))
+        Err(io::Error::other(
+            "every free loop device was taken by others",
+        ))
     })
 }
 

@@ -85,7 +85,10 @@ host_objects! {
 }
 
 /// Runs `call`, which makes `object`, between its two failpoints.
-pub(crate) fn creates<T, E>(object: HostObject, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+pub(crate) fn creates<T, E>(
+    object: HostObject,
+    call: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     failpoint::reach(object, Moment::Before);
     let made = call();
     failpoint::reach(object, Moment::After);

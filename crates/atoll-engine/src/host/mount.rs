@@ -1,6 +1,9 @@
 //! Mounts, built from file descriptors so that nothing is attached before it is as it should be.
 
-#![expect(clippy::disallowed_methods, reason = "this is the seam: each call here stands between the failpoints of a host object")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the seam: each call here stands between the failpoints of a host object"
+)]
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -9,9 +12,9 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
-    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, mount_change, move_mount, open_tree,
-    unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
+    fsopen, mount, mount_change, move_mount, open_tree, unmount,
 };
 
 use super::process::in_child;
@@ -23,7 +26,10 @@ use super::{HostObject, creates};
 pub(crate) fn private_mount_namespace() -> io::Result<()> {
     // SAFETY: the monitor is single-threaded; only its own view of mounts changes.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
-    Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
+    Ok(mount_change(
+        "/",
+        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+    )?)
 }
 
 /// A user namespace that exists only to translate owners on mounts: `0..65536`
@@ -31,7 +37,8 @@ pub(crate) fn private_mount_namespace() -> io::Result<()> {
 /// overlay's own writes are made as host root.
 pub(crate) fn id_map_namespace(base: u32) -> io::Result<OwnedFd> {
     creates(HostObject::IdMapNamespace, || {
-        let (ready_reader, ready_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (ready_reader, ready_writer) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (done_reader, done_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         // SAFETY: the caller is single-threaded; the child only makes system calls and leaves by `_exit`.
         let pid = unsafe { libc::fork() };
@@ -59,10 +66,18 @@ pub(crate) fn id_map_namespace(base: u32) -> io::Result<OwnedFd> {
             std::fs::write(format!("/proc/{pid}/uid_map"), &map)?;
             std::fs::write(format!("/proc/{pid}/gid_map"), &map)?;
             let path = format!("/proc/{pid}/ns/user");
-            Ok(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+            Ok(openat(
+                CWD,
+                path,
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?)
         })();
         drop(done_writer);
-        let _ = rustix::process::waitpid(rustix::process::Pid::from_raw(pid), rustix::process::WaitOptions::empty());
+        let _ = rustix::process::waitpid(
+            rustix::process::Pid::from_raw(pid),
+            rustix::process::WaitOptions::empty(),
+        );
         namespace
     })
 }
@@ -87,7 +102,11 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-fn set_attributes(tree: BorrowedFd<'_>, flags: MountAttrFlags, ids: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn set_attributes(
+    tree: BorrowedFd<'_>,
+    flags: MountAttrFlags,
+    ids: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let attributes = MountAttributes {
         set: u64::from(flags.bits()) | if ids.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
         clear: 0,
@@ -105,12 +124,24 @@ fn set_attributes(tree: BorrowedFd<'_>, flags: MountAttrFlags, ids: Option<Borro
             size_of::<MountAttributes>(),
         )
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// A detached copy of the tree at `path`, with owners translated by `ids`.
-pub(crate) fn cloned_tree(path: &Path, access: Access, ids: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
-    let tree = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+pub(crate) fn cloned_tree(
+    path: &Path,
+    access: Access,
+    ids: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
+    let tree = open_tree(
+        CWD,
+        path,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+    )?;
     let flags = match access {
         Access::ReadOnly => MountAttrFlags::MOUNT_ATTR_RDONLY,
         Access::ReadWrite => MountAttrFlags::empty(),
@@ -136,20 +167,37 @@ pub(crate) fn ext4(device: &str, target: &Path) -> io::Result<()> {
             )
         })();
         let mount = made.map_err(|error| with_kernel_log(context.as_fd(), error.into()))?;
-        Ok(move_mount(mount.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+        Ok(move_mount(
+            mount.as_fd(),
+            "",
+            CWD,
+            target,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )?)
     })
 }
 
 /// Attaches a detached tree at `target`, which is made.
 fn attach(tree: &OwnedFd, target: &Path) -> io::Result<()> {
     std::fs::create_dir_all(target)?;
-    Ok(move_mount(tree.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+    Ok(move_mount(
+        tree.as_fd(),
+        "",
+        CWD,
+        target,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )?)
 }
 
 /// Mounts an overlay of `layers` (top first) with the writable `upper` and
 /// `work` below the tree `disk` at `target`. The trees are attached below
 /// `staging` while it is made: overlays of detached trees need Linux 6.15.
-pub(crate) fn overlay(layers: &[OwnedFd], disk: &OwnedFd, staging: &Path, target: &Path) -> io::Result<()> {
+pub(crate) fn overlay(
+    layers: &[OwnedFd],
+    disk: &OwnedFd,
+    staging: &Path,
+    target: &Path,
+) -> io::Result<()> {
     creates(HostObject::RootMount, || {
         let mut attached = Vec::with_capacity(layers.len() + 1);
         let made = (|| {
@@ -169,10 +217,19 @@ pub(crate) fn overlay(layers: &[OwnedFd], disk: &OwnedFd, staging: &Path, target
                 place.display()
             );
             if options.len() >= MOUNT_OPTIONS_LIMIT {
-                return Err(io::Error::other(format!("{} layers are more than one mount can name", layers.len())));
+                return Err(io::Error::other(format!(
+                    "{} layers are more than one mount can name",
+                    layers.len()
+                )));
             }
             let options = CString::new(options)?;
-            Ok(mount("atoll", target, "overlay", MountFlags::NODEV, Some(options.as_c_str()))?)
+            Ok(mount(
+                "atoll",
+                target,
+                "overlay",
+                MountFlags::NODEV,
+                Some(options.as_c_str()),
+            )?)
         })();
         // The overlay holds what it needs; the way to it is closed.
         for place in attached {
@@ -180,8 +237,13 @@ pub(crate) fn overlay(layers: &[OwnedFd], disk: &OwnedFd, staging: &Path, target
         }
         made?;
         // An overlay that cannot write its work directory mounts read-only without an error.
-        if rustix::fs::statvfs(target)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-            return Err(io::Error::other("the kernel mounted the root file system read-only"));
+        if rustix::fs::statvfs(target)?
+            .f_flag
+            .contains(rustix::fs::StatVfsMountFlags::RDONLY)
+        {
+            return Err(io::Error::other(
+                "the kernel mounted the root file system read-only",
+            ));
         }
         Ok(())
     })
@@ -233,19 +295,30 @@ pub(crate) fn into_container(pidfd: BorrowedFd<'_>, mounts: &[InnerMount<'_>]) -
             for mount in mounts {
                 ready.push(match mount {
                     InnerMount::File { source, target } => {
-                        let tree = open_tree(CWD, *source, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+                        let tree = open_tree(
+                            CWD,
+                            *source,
+                            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+                        )?;
                         set_attributes(tree.as_fd(), quiet, None)?;
                         (tree, *target)
                     }
                     InnerMount::Sysfs { target } => (new_filesystem("sysfs", &[], quiet)?, *target),
-                    InnerMount::Mask { target } => {
-                        (new_filesystem("tmpfs", &[("size", "0"), ("nr_inodes", "1")], quiet)?, *target)
-                    }
+                    InnerMount::Mask { target } => (
+                        new_filesystem("tmpfs", &[("size", "0"), ("nr_inodes", "1")], quiet)?,
+                        *target,
+                    ),
                 });
             }
             super::process::enter(pidfd, Kind::MOUNT)?;
             for (mount, target) in ready {
-                match move_mount(mount.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
+                match move_mount(
+                    mount.as_fd(),
+                    "",
+                    CWD,
+                    target,
+                    MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+                ) {
                     Ok(()) => {}
                     // A path to hide that this kernel does not have hides itself.
                     Err(rustix::io::Errno::NOENT) => {}
@@ -257,21 +330,41 @@ pub(crate) fn into_container(pidfd: BorrowedFd<'_>, mounts: &[InnerMount<'_>]) -
     })
 }
 
-fn new_filesystem(kind: &str, options: &[(&str, &str)], flags: MountAttrFlags) -> io::Result<OwnedFd> {
+fn new_filesystem(
+    kind: &str,
+    options: &[(&str, &str)],
+    flags: MountAttrFlags,
+) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
         fsconfig_set_string(context.as_fd(), *key, *value)?;
     }
     fsconfig_create(context.as_fd())?;
-    Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
+    Ok(fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        flags,
+    )?)
 }
 
 /// Mounts a small tmpfs at `target`, for files that must not show the host's disk.
 pub(crate) fn small_tmpfs(target: &Path) -> io::Result<()> {
     creates(HostObject::ScratchMount, || {
-        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let mount = new_filesystem("tmpfs", &[("size", "1m"), ("nr_inodes", "32"), ("mode", "0755")], flags)?;
-        Ok(move_mount(mount.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+        let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let mount = new_filesystem(
+            "tmpfs",
+            &[("size", "1m"), ("nr_inodes", "32"), ("mode", "0755")],
+            flags,
+        )?;
+        Ok(move_mount(
+            mount.as_fd(),
+            "",
+            CWD,
+            target,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )?)
     })
 }
 
@@ -281,6 +374,12 @@ pub(crate) fn show_file(source: &Path, target: &Path) -> io::Result<()> {
     creates(HostObject::GuestMount, || {
         std::fs::File::create(target)?;
         let tree = cloned_tree(source, Access::ReadOnly, None)?;
-        Ok(move_mount(tree.as_fd(), "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+        Ok(move_mount(
+            tree.as_fd(),
+            "",
+            CWD,
+            target,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )?)
     })
 }

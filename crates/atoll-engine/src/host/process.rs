@@ -1,6 +1,9 @@
 //! Processes: who one is for certain, and calls that run in a child.
 
-#![expect(clippy::disallowed_methods, reason = "this is the seam: each call here stands between the failpoints of a host object")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the seam: each call here stands between the failpoints of a host object"
+)]
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -34,7 +37,11 @@ impl ProcessIdentity {
     /// # Errors
     /// When there is none.
     pub fn of(pid: i32) -> io::Result<Self> {
-        Ok(Self { pid, start_ticks: start_ticks(pid)?, boot_id: boot_id()? })
+        Ok(Self {
+            pid,
+            start_ticks: start_ticks(pid)?,
+            boot_id: boot_id()?,
+        })
     }
 
     /// Whether exactly this process still runs. A zombie does not: it holds nothing.
@@ -47,7 +54,9 @@ impl ProcessIdentity {
 }
 
 fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 /// Fields of `/proc/<pid>/stat` after the command, which may itself hold spaces and brackets.
@@ -61,11 +70,19 @@ fn start_ticks(pid: i32) -> io::Result<u64> {
     stat_fields(pid)?
         .get(19)
         .and_then(|field| field.parse().ok())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no start time in /proc/<pid>/stat"))
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "no start time in /proc/<pid>/stat",
+            )
+        })
 }
 
 fn state(pid: i32) -> io::Result<char> {
-    Ok(stat_fields(pid)?.first().and_then(|field| field.chars().next()).unwrap_or('X'))
+    Ok(stat_fields(pid)?
+        .first()
+        .and_then(|field| field.chars().next())
+        .unwrap_or('X'))
 }
 
 /// Runs `work` in a forked child and reports its error text, if any.
@@ -94,7 +111,9 @@ pub(crate) fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> 
         child => {
             drop(writer);
             let mut message = String::new();
-            fs::File::from(reader).take(4096).read_to_string(&mut message)?;
+            fs::File::from(reader)
+                .take(4096)
+                .read_to_string(&mut message)?;
             let child = Pid::from_raw(child).ok_or_else(|| io::Error::other("fork gave pid 0"))?;
             let status = rustix::process::waitpid(Some(child), WaitOptions::empty())?;
             match status {
@@ -109,12 +128,21 @@ pub(crate) fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> 
 /// A descriptor of `pid` that stays bound to that process.
 pub(crate) fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("pid 0"))?;
-    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+    Ok(rustix::process::pidfd_open(
+        pid,
+        rustix::process::PidfdFlags::empty(),
+    )?)
 }
 
 /// Joins the namespaces `types` of the process behind `pidfd`.
-pub(crate) fn enter(pidfd: impl AsFd, types: rustix::thread::ThreadNameSpaceType) -> io::Result<()> {
-    Ok(rustix::thread::move_into_thread_name_spaces(pidfd.as_fd(), types)?)
+pub(crate) fn enter(
+    pidfd: impl AsFd,
+    types: rustix::thread::ThreadNameSpaceType,
+) -> io::Result<()> {
+    Ok(rustix::thread::move_into_thread_name_spaces(
+        pidfd.as_fd(),
+        types,
+    )?)
 }
 
 /// Moves the calling thread, and no other, into a new network namespace.
@@ -129,7 +157,10 @@ pub(crate) fn new_network_namespace() -> io::Result<()> {
 ///
 /// Whatever `work` forks inherits it. A user namespace made by a runtime could
 /// not join it later, because it belongs to the host.
-pub(crate) fn within_network<T>(namespace: impl AsFd, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn within_network<T>(
+    namespace: impl AsFd,
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
     let own = fs::File::open("/proc/thread-self/ns/net")?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -146,8 +177,20 @@ mod tests {
     fn this_process_lives_and_an_earlier_one_of_the_same_pid_does_not() {
         let me = ProcessIdentity::current().unwrap();
         assert!(me.is_alive());
-        assert!(!ProcessIdentity { start_ticks: me.start_ticks - 1, ..me.clone() }.is_alive());
-        assert!(!ProcessIdentity { boot_id: "another boot".into(), ..me }.is_alive());
+        assert!(
+            !ProcessIdentity {
+                start_ticks: me.start_ticks - 1,
+                ..me.clone()
+            }
+            .is_alive()
+        );
+        assert!(
+            !ProcessIdentity {
+                boot_id: "another boot".into(),
+                ..me
+            }
+            .is_alive()
+        );
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Programs that Atoll starts on the host.
 
-#![expect(clippy::disallowed_methods, reason = "this is the seam: each call here stands between the failpoints of a host object")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the seam: each call here stands between the failpoints of a host object"
+)]
 
 use std::io;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,7 +27,11 @@ pub(crate) fn run(program: &str, package: &str, arguments: &[String]) -> io::Res
         return Ok(());
     }
     let detail = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("`{program}` failed ({}): {}", output.status, detail.trim())))
+    Err(io::Error::other(format!(
+        "`{program}` failed ({}): {}",
+        output.status,
+        detail.trim()
+    )))
 }
 
 /// Starts a process that goes on by itself.

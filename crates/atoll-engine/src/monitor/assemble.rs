@@ -34,7 +34,10 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn ready(&self) -> Ready {
-        Ready { init: self.init.clone(), control: control_path(&self.lease) }
+        Ready {
+            init: self.init.clone(),
+            control: control_path(&self.lease),
+        }
     }
 }
 
@@ -49,7 +52,9 @@ pub(super) fn assemble(request: &MonitorRequest) -> Result<Running, Failure> {
         .and_then(|lock| lock.lease(&config.home, &spec.id, spec.network))
         .map_err(|error| Failure::new("cannot lease a sandbox slot", &error))?;
     build(request, &lease).inspect_err(|failure| {
-        let outcome = Outcome::Crashed { detail: failure.what.clone() };
+        let outcome = Outcome::Crashed {
+            detail: failure.what.clone(),
+        };
         // What cannot be removed now still has its lease and is removed by the next start.
         let _ = dismantle(config, &lease, &outcome);
     })
@@ -65,25 +70,40 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let image = Disks::new(config.disks())
         .create(&spec.id, &spec.limits)
         .map_err(|error| Failure::new("cannot make the disk", &error))?;
-    disk::mount_image(&image, &disk).map_err(|error| Failure::new("cannot mount the disk", &error))?;
+    disk::mount_image(&image, &disk)
+        .map_err(|error| Failure::new("cannot mount the disk", &error))?;
     mount_root(spec, lease, &disk, &root)
         .map_err(|error| Failure::new("cannot mount the root file system", &error))?;
 
     let guest = dir.join("guest");
-    mount::show_file(&config.guest, &guest).map_err(|error| Failure::new("cannot mount the guest", &error))?;
+    mount::show_file(&config.guest, &guest)
+        .map_err(|error| Failure::new("cannot mount the guest", &error))?;
     let network = make_network(request, lease)?;
     write_scratch(spec, lease.uid_base(), &network, &scratch)
         .map_err(|error| Failure::new("cannot write the sandbox's own files", &error))?;
 
-    let cgroup = Cgroup::of(&spec.id).map_err(|error| Failure::new("no cgroups on this host", &error))?;
+    let cgroup =
+        Cgroup::of(&spec.id).map_err(|error| Failure::new("no cgroups on this host", &error))?;
     let mut runtime = oci::runtime(&config.oci_runtime);
-    let paths = BundlePaths { root: &root, guest: &guest, scratch: &scratch };
-    let bundle = bundle::config(spec, &paths, lease.uid_base(), &cgroup, runtime.seccomp_by())
-        .map_err(|error| Failure::new("cannot describe the container", &error))?;
+    let paths = BundlePaths {
+        root: &root,
+        guest: &guest,
+        scratch: &scratch,
+    };
+    let bundle = bundle::config(
+        spec,
+        &paths,
+        lease.uid_base(),
+        &cgroup,
+        runtime.seccomp_by(),
+    )
+    .map_err(|error| Failure::new("cannot describe the container", &error))?;
     let state = dir.join("oci");
     creates(HostObject::Bundle, || {
         make_dir(&state, 0o700)?;
-        bundle.save(dir.join("config.json")).map_err(io::Error::other)
+        bundle
+            .save(dir.join("config.json"))
+            .map_err(io::Error::other)
     })
     .map_err(|error| Failure::new("cannot write the bundle", &error))?;
 
@@ -91,11 +111,14 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let create = || within_network(&network.namespace, || runtime.create(name, &dir, &state));
     let pid = creates(HostObject::Container, create)
         .map_err(|error| Failure::new("cannot create the container", &error))?;
-    let init = ProcessIdentity::of(pid).map_err(|error| Failure::new("the container ended at once", &error))?;
-    let init_fd = pidfd(pid).map_err(|error| Failure::new("the container ended at once", &error))?;
+    let init = ProcessIdentity::of(pid)
+        .map_err(|error| Failure::new("the container ended at once", &error))?;
+    let init_fd =
+        pidfd(pid).map_err(|error| Failure::new("the container ended at once", &error))?;
     adjust(spec, &cgroup, &init_fd, pid, &scratch)?;
 
-    let control = listen(&control_path(lease)).map_err(|error| Failure::new("cannot open the control socket", &error))?;
+    let control = listen(&control_path(lease))
+        .map_err(|error| Failure::new("cannot open the control socket", &error))?;
     Records::new(config.records())
         .write(&SandboxRecord {
             id: spec.id.clone(),
@@ -108,7 +131,15 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         .map_err(|error| Failure::new("cannot record the sandbox", &error))?;
     creates(HostObject::GuestStart, || runtime.start(name, &state))
         .map_err(|error| Failure::new("cannot start the container", &error))?;
-    Ok(Running { lease: lease.clone(), cgroup, init, init_fd, network, control, disk })
+    Ok(Running {
+        lease: lease.clone(),
+        cgroup,
+        init,
+        init_fd,
+        network,
+        control,
+        disk,
+    })
 }
 
 /// Layers below, the disk above, owners translated on both.
@@ -119,8 +150,9 @@ fn mount_root(spec: &SandboxSpec, lease: &Lease, disk: &Path, root: &Path) -> io
         .layers
         .iter()
         .map(|layer| {
-            mount::cloned_tree(layer, Access::ReadOnly, Some(ids.as_fd()))
-                .map_err(|error| io::Error::new(error.kind(), format!("layer {}: {error}", layer.display())))
+            mount::cloned_tree(layer, Access::ReadOnly, Some(ids.as_fd())).map_err(|error| {
+                io::Error::new(error.kind(), format!("layer {}: {error}", layer.display()))
+            })
         })
         .collect::<io::Result<Vec<_>>>()?;
     let writable = mount::cloned_tree(disk, Access::ReadWrite, Some(ids.as_fd()))?;
@@ -133,7 +165,9 @@ fn make_network(request: &MonitorRequest, lease: &Lease) -> Result<SandboxNetwor
         NetworkMode::None => network::create(lease.network, lease.slot, range),
         NetworkMode::Full => HostLock::take()
             .map_err(|error| Failure::new("cannot lock the host's network", &error))
-            .and_then(|_lock| network::ensure_host(range).map_err(|error| Failure::from_network(&error)))
+            .and_then(|_lock| {
+                network::ensure_host(range).map_err(|error| Failure::from_network(&error))
+            })
             .map(|()| network::create(lease.network, lease.slot, range))?,
     };
     made.map_err(|error| Failure::from_network(&error))
@@ -150,7 +184,12 @@ impl Failure {
 }
 
 /// Files inside that the host decides on: names, resolver, identity of the boot.
-fn write_scratch(spec: &SandboxSpec, uid_base: u32, network: &SandboxNetwork, scratch: &Path) -> io::Result<()> {
+fn write_scratch(
+    spec: &SandboxSpec,
+    uid_base: u32,
+    network: &SandboxNetwork,
+    scratch: &Path,
+) -> io::Result<()> {
     make_dir(scratch, 0o711)?;
     mount::small_tmpfs(scratch)?;
     let hosts = format!(
@@ -161,7 +200,11 @@ fn write_scratch(spec: &SandboxSpec, uid_base: u32, network: &SandboxNetwork, sc
         || "# This sandbox has no network.\n".to_owned(),
         |address| format!("nameserver {address}\noptions timeout:5 attempts:2\n"),
     );
-    for (name, text) in [("hosts", hosts), ("resolv.conf", resolver), ("hostname", format!("{}\n", spec.hostname))] {
+    for (name, text) in [
+        ("hosts", hosts),
+        ("resolv.conf", resolver),
+        ("hostname", format!("{}\n", spec.hostname)),
+    ] {
         let path = scratch.join(name);
         fs::write(&path, text)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
@@ -177,22 +220,46 @@ fn random_uuid() -> io::Result<String> {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+    Ok(format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    ))
 }
 
 /// What no runtime does for us, between creation and start.
-fn adjust(spec: &SandboxSpec, cgroup: &Cgroup, init: &OwnedFd, pid: i32, scratch: &Path) -> Result<(), Failure> {
-    cgroup.join_unified(pid).map_err(|error| Failure::new("cannot join the unified cgroup", &error))?;
+fn adjust(
+    spec: &SandboxSpec,
+    cgroup: &Cgroup,
+    init: &OwnedFd,
+    pid: i32,
+    scratch: &Path,
+) -> Result<(), Failure> {
+    cgroup
+        .join_unified(pid)
+        .map_err(|error| Failure::new("cannot join the unified cgroup", &error))?;
     cgroup.verify(&spec.limits).map_err(|error| {
         Failure::new("the kernel does not enforce the limits", &error)
             .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
     })?;
     let mounts = [
-        InnerMount::File { source: &scratch.join("boot_id"), target: c"/proc/sys/kernel/random/boot_id" },
+        InnerMount::File {
+            source: &scratch.join("boot_id"),
+            target: c"/proc/sys/kernel/random/boot_id",
+        },
         InnerMount::Sysfs { target: c"/sys" },
-        InnerMount::Mask { target: c"/sys/firmware" },
-        InnerMount::Mask { target: c"/sys/devices/virtual/dmi" },
-        InnerMount::Mask { target: c"/sys/devices/virtual/powercap" },
+        InnerMount::Mask {
+            target: c"/sys/firmware",
+        },
+        InnerMount::Mask {
+            target: c"/sys/devices/virtual/dmi",
+        },
+        InnerMount::Mask {
+            target: c"/sys/devices/virtual/powercap",
+        },
     ];
     mount::into_container(init.as_fd(), &mounts)
         .map_err(|error| Failure::new("cannot place mounts into the container", &error))?;

@@ -37,8 +37,15 @@ pub(crate) fn release(home: &Path, lease: &Lease, outcome: &Outcome) -> io::Resu
     }
     remove_file(&Disks::new(home.join("disks")).image(&lease.sandbox))?;
     let lock = HostLock::take()?;
-    let others: Vec<Lease> = lock.leases()?.into_iter().filter(|other| other.slot != lease.slot).collect();
-    if !others.iter().any(|other| other.network == NetworkMode::Full) {
+    let others: Vec<Lease> = lock
+        .leases()?
+        .into_iter()
+        .filter(|other| other.slot != lease.slot)
+        .collect();
+    if !others
+        .iter()
+        .any(|other| other.network == NetworkMode::Full)
+    {
         network::release_host().map_err(io::Error::other)?;
     }
     if others.is_empty() {

@@ -47,7 +47,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(what: &str, error: &dyn std::fmt::Display) -> Self {
-        Self { what: format!("{what}: {error}"), hint: None }
+        Self {
+            what: format!("{what}: {error}"),
+            hint: None,
+        }
     }
 
     pub(crate) fn with_hint(mut self, hint: &str) -> Self {
@@ -89,12 +92,19 @@ pub(crate) fn send(stream: &mut UnixStream, message: &impl Serialize) -> io::Res
 }
 
 /// Takes one line; `None` at the end of the stream.
-pub(crate) fn receive<T: DeserializeOwned>(stream: &UnixStream, bound: Option<Duration>) -> io::Result<Option<T>> {
+pub(crate) fn receive<T: DeserializeOwned>(
+    stream: &UnixStream,
+    bound: Option<Duration>,
+) -> io::Result<Option<T>> {
     stream.set_read_timeout(bound)?;
     let mut line = String::new();
-    BufReader::new(stream).take(LINE_LIMIT).read_line(&mut line)?;
+    BufReader::new(stream)
+        .take(LINE_LIMIT)
+        .read_line(&mut line)?;
     if line.is_empty() {
         return Ok(None);
     }
-    serde_json::from_str(&line).map(Some).map_err(io::Error::other)
+    serde_json::from_str(&line)
+        .map(Some)
+        .map_err(io::Error::other)
 }

@@ -48,12 +48,14 @@ fn monitor() -> Result<(), Failure> {
     detach().map_err(|error| Failure::new("cannot prepare the monitor", &error))?;
     let running = assemble::assemble(&request)?;
     let (lease, config) = (running.lease.clone(), request.config.clone());
-    let ending = report(&Report::Ready(running.ready())).and_then(|()| watch::watch(running, &request)).unwrap_or_else(
-        |error| Ending {
-            outcome: Outcome::Crashed { detail: format!("the monitor failed: {error}") },
+    let ending = report(&Report::Ready(running.ready()))
+        .and_then(|()| watch::watch(running, &request))
+        .unwrap_or_else(|error| Ending {
+            outcome: Outcome::Crashed {
+                detail: format!("the monitor failed: {error}"),
+            },
             waiting: Vec::new(),
-        },
-    );
+        });
     let removed = dismantle(&config, &lease, &ending.outcome);
     for mut client in ending.waiting {
         // A client that has gone away needs no answer.

@@ -39,7 +39,10 @@ pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Resul
     let _ = Disks::new(request.config.disks()).refill(&request.spec.limits);
 
     let mut watch = Watch {
-        deadline: request.spec.lifetime.map(|lifetime| Instant::now() + lifetime),
+        deadline: request
+            .spec
+            .lifetime
+            .map(|lifetime| Instant::now() + lifetime),
         spec: &request.spec,
         running: &running,
         waiting: Vec::new(),
@@ -65,7 +68,11 @@ fn termination_signals() -> io::Result<OwnedFd> {
         libc::sigaddset(&raw mut set, libc::SIGTERM);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+        if fd < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(OwnedFd::from_raw_fd(fd))
+        }
     }
 }
 
@@ -81,9 +88,13 @@ impl Watch<'_> {
     fn until_the_end(&mut self, terminate: &OwnedFd) -> io::Result<Outcome> {
         let stdin = io::stdin();
         loop {
-            let timeout = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = self
+                .deadline
+                .map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if timeout == Some(Duration::ZERO) {
-                let limit_ms = self.spec.lifetime.map_or(0, |lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX));
+                let limit_ms = self.spec.lifetime.map_or(0, |lifetime| {
+                    u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX)
+                });
                 return Ok(Outcome::LifetimeEnded { limit_ms });
             }
             let mut sources = vec![
@@ -108,7 +119,8 @@ impl Watch<'_> {
             }
             let happened = |index: usize| !sources[index].revents().is_empty();
             let (asked_to_end, question) = (happened(0), happened(1));
-            let (client_gone, init_ended) = (lifeline.is_some_and(happened), init.is_some_and(happened));
+            let (client_gone, init_ended) =
+                (lifeline.is_some_and(happened), init.is_some_and(happened));
             if init_ended {
                 return Ok(self.end_of_init());
             }
@@ -126,16 +138,22 @@ impl Watch<'_> {
 
     /// Why PID 1 is gone, from the host's own evidence.
     fn end_of_init(&self) -> Outcome {
-        let status = Pid::from_raw(self.running.init.pid)
-            .and_then(|pid| rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok().flatten());
+        let status = Pid::from_raw(self.running.init.pid).and_then(|pid| {
+            rustix::process::waitpid(Some(pid), WaitOptions::NOHANG)
+                .ok()
+                .flatten()
+        });
         if self.running.cgroup.stats().oom_kills > 0 {
-            return Outcome::MemoryLimit { limit_mib: self.spec.limits.memory_mib };
+            return Outcome::MemoryLimit {
+                limit_mib: self.spec.limits.memory_mib,
+            };
         }
-        let detail = match status.map(|(_, status)| (status.exit_status(), status.terminating_signal())) {
-            Some((Some(code), _)) => format!("PID 1 exited with status {code}"),
-            Some((_, Some(signal))) => format!("PID 1 was ended by signal {signal}"),
-            _ => "PID 1 ended".to_owned(),
-        };
+        let detail =
+            match status.map(|(_, status)| (status.exit_status(), status.terminating_signal())) {
+                Some((Some(code), _)) => format!("PID 1 exited with status {code}"),
+                Some((_, Some(signal))) => format!("PID 1 was ended by signal {signal}"),
+                _ => "PID 1 ended".to_owned(),
+            };
         Outcome::Crashed { detail }
     }
 
@@ -148,7 +166,9 @@ impl Watch<'_> {
         };
         client.set_nonblocking(false)?;
         client.set_write_timeout(Some(QUESTION_BOUND))?;
-        let Ok(Some(question)) = receive(&client, Some(QUESTION_BOUND)) else { return Ok(None) };
+        let Ok(Some(question)) = receive(&client, Some(QUESTION_BOUND)) else {
+            return Ok(None);
+        };
         let cgroup = &self.running.cgroup;
         let answer = match question {
             Question::Stats => self.stats().map(Answer::Stats),
@@ -165,7 +185,10 @@ impl Watch<'_> {
             }
         };
         // A client that went away before its answer is not the sandbox's trouble.
-        let _ = send(&mut client, &answer.unwrap_or_else(|error| Answer::Failed(error.to_string())));
+        let _ = send(
+            &mut client,
+            &answer.unwrap_or_else(|error| Answer::Failed(error.to_string())),
+        );
         Ok(None)
     }
 

@@ -32,15 +32,26 @@ impl OciRuntime for Builtin {
         let container = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_executor(GuestExecutor { programs })
             .with_root_path(state)
-            .and_then(|builder| builder.as_init(bundle).with_systemd(false).with_detach(true).build())
+            .and_then(|builder| {
+                builder
+                    .as_init(bundle)
+                    .with_systemd(false)
+                    .with_detach(true)
+                    .build()
+            })
             .map_err(whole_chain)?;
-        let pid = container.pid().ok_or_else(|| io::Error::other("the container has no process"))?;
+        let pid = container
+            .pid()
+            .ok_or_else(|| io::Error::other("the container has no process"))?;
         self.container = Some(container);
         Ok(pid.as_raw())
     }
 
     fn start(&mut self, _id: &str, _state: &Path) -> io::Result<()> {
-        let container = self.container.as_mut().ok_or_else(|| io::Error::other("the container was not created"))?;
+        let container = self
+            .container
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the container was not created"))?;
         container.start().map_err(whole_chain)
     }
 }
@@ -67,18 +78,28 @@ struct GuestExecutor {
 
 impl Executor for GuestExecutor {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
-        let arguments = spec.process().as_ref().and_then(|process| process.args().as_ref());
+        let arguments = spec
+            .process()
+            .as_ref()
+            .and_then(|process| process.args().as_ref());
         let arguments = arguments.ok_or(ExecutorError::InvalidArg)?;
         let arguments: Vec<CString> = arguments
             .iter()
-            .map(|argument| CString::new(argument.as_bytes()).map_err(|_| ExecutorError::InvalidArg))
+            .map(|argument| {
+                CString::new(argument.as_bytes()).map_err(|_| ExecutorError::InvalidArg)
+            })
             .collect::<Result<_, _>>()?;
-        let mut pointers: Vec<*const libc::c_char> = arguments.iter().map(|argument| argument.as_ptr()).collect();
+        let mut pointers: Vec<*const libc::c_char> =
+            arguments.iter().map(|argument| argument.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        lock_down(&self.programs).map_err(|error| ExecutorError::Other(format!("cannot lock the guest in: {error}")))?;
+        lock_down(&self.programs)
+            .map_err(|error| ExecutorError::Other(format!("cannot lock the guest in: {error}")))?;
         // SAFETY: both are null-terminated and outlive the call, which returns only on failure.
         unsafe { libc::execv(pointers[0], pointers.as_ptr()) };
-        Err(ExecutorError::Other(format!("cannot start the guest: {}", io::Error::last_os_error())))
+        Err(ExecutorError::Other(format!(
+            "cannot start the guest: {}",
+            io::Error::last_os_error()
+        )))
     }
 
     fn validate(&self, _spec: &Spec) -> Result<(), ExecutorValidationError> {
@@ -100,7 +121,14 @@ fn lock_down(programs: &[seccompiler::BpfProgram]) -> io::Result<()> {
             filter: program.as_ptr().cast_mut().cast(),
         };
         // SAFETY: `sock_filter` of seccompiler and of the kernel have the same layout, and the program lives through the call.
-        let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                0,
+                &raw const filter,
+            )
+        };
         if result != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -31,13 +31,22 @@ impl External {
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);
-        let status = program::status(&mut command)
-            .map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", self.program.display())))?;
+        let status = program::status(&mut command).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("`{}`: {error}", self.program.display()),
+            )
+        })?;
         if status.success() {
             return Ok(());
         }
         let text = fs::read_to_string(&log).unwrap_or_default();
-        Err(io::Error::other(format!("`{} {}` failed: {}", self.program.display(), arguments[0], text.trim())))
+        Err(io::Error::other(format!(
+            "`{} {}` failed: {}",
+            self.program.display(),
+            arguments[0],
+            text.trim()
+        )))
     }
 }
 
@@ -49,8 +58,14 @@ impl OciRuntime for External {
     fn create(&mut self, id: &str, bundle: &Path, state: &Path) -> io::Result<i32> {
         let pid_file = state.join("pid");
         let (bundle, pid_path) = (bundle.display().to_string(), pid_file.display().to_string());
-        self.call(state, &["create", "--bundle", &bundle, "--pid-file", &pid_path, id])?;
-        fs::read_to_string(pid_file)?.trim().parse().map_err(|_| io::Error::other("the runtime wrote no pid"))
+        self.call(
+            state,
+            &["create", "--bundle", &bundle, "--pid-file", &pid_path, id],
+        )?;
+        fs::read_to_string(pid_file)?
+            .trim()
+            .parse()
+            .map_err(|_| io::Error::other("the runtime wrote no pid"))
     }
 
     fn start(&mut self, id: &str, state: &Path) -> io::Result<()> {

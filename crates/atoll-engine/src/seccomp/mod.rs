@@ -10,8 +10,8 @@ mod calls;
 use std::collections::BTreeMap;
 
 use libcontainer::oci_spec::runtime::{
-    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder, LinuxSeccompOperator,
-    LinuxSyscall, LinuxSyscallBuilder,
+    Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
+    LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
 use serde_json::{Value, json};
 
@@ -51,7 +51,12 @@ enum Comparison {
 /// The profile as the `seccomp` section of an OCI bundle.
 pub(crate) fn for_bundle() -> Result<LinuxSeccomp, SeccompError> {
     let fail = |error: libcontainer::oci_spec::OciSpecError| SeccompError(error.to_string());
-    let names = |calls: &[&str]| calls.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let names = |calls: &[&str]| {
+        calls
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect::<Vec<_>>()
+    };
     let mut rules: Vec<LinuxSyscall> = Vec::new();
     rules.push(
         LinuxSyscallBuilder::default()
@@ -112,7 +117,11 @@ pub(crate) fn for_bundle() -> Result<LinuxSeccomp, SeccompError> {
 /// The profile as programs for the kernel. Both are loaded; the stricter answer of the two counts.
 pub(crate) fn compiled() -> Result<Vec<seccompiler::BpfProgram>, SeccompError> {
     let allow = |call: &str| json!({ "syscall": call });
-    let mut allowed: Vec<Value> = ALLOWED.iter().chain(REFUSED).map(|call| allow(call)).collect();
+    let mut allowed: Vec<Value> = ALLOWED
+        .iter()
+        .chain(REFUSED)
+        .map(|call| allow(call))
+        .collect();
     for (call, index, comparison) in conditional() {
         let arguments: Vec<Value> = match comparison {
             Comparison::NoneOf(mask) => {
@@ -130,11 +139,14 @@ pub(crate) fn compiled() -> Result<Vec<seccompiler::BpfProgram>, SeccompError> {
         "allowed": { "mismatch_action": {"errno": ENOSYS}, "match_action": "allow", "filter": allowed },
         "refused": { "mismatch_action": "allow", "match_action": {"errno": EPERM}, "filter": refused },
     });
-    let arch = std::env::consts::ARCH.try_into().map_err(|error| SeccompError(format!("{error}")))?;
-    let programs: BTreeMap<_, _> = seccompiler::compile_from_json(profile.to_string().as_bytes(), arch)
-        .map_err(|error| SeccompError(error.to_string()))?
-        .into_iter()
-        .collect();
+    let arch = std::env::consts::ARCH
+        .try_into()
+        .map_err(|error| SeccompError(format!("{error}")))?;
+    let programs: BTreeMap<_, _> =
+        seccompiler::compile_from_json(profile.to_string().as_bytes(), arch)
+            .map_err(|error| SeccompError(error.to_string()))?
+            .into_iter()
+            .collect();
     Ok(programs.into_values().collect())
 }
 
@@ -144,7 +156,10 @@ mod tests {
 
     #[test]
     fn both_forms_can_be_built() {
-        assert_eq!(for_bundle().unwrap().syscalls().as_ref().unwrap().len(), 2 + conditional().len());
+        assert_eq!(
+            for_bundle().unwrap().syscalls().as_ref().unwrap().len(),
+            2 + conditional().len()
+        );
         assert_eq!(compiled().unwrap().len(), 2);
     }
 
@@ -161,10 +176,38 @@ mod tests {
     #[test]
     fn what_opens_the_kernel_is_not_allowed() {
         for call in [
-            "bpf", "perf_event_open", "io_uring_setup", "userfaultfd", "keyctl", "add_key", "request_key", "init_module",
-            "finit_module", "kexec_load", "reboot", "swapon", "mount", "umount2", "pivot_root", "setns", "unshare",
-            "open_by_handle_at", "iopl", "ioperm", "quotactl", "fsopen", "move_mount", "open_tree", "mount_setattr", "clone3",
-            "lookup_dcookie", "nfsservctl", "settimeofday", "clock_settime", "acct", "syslog",
+            "bpf",
+            "perf_event_open",
+            "io_uring_setup",
+            "userfaultfd",
+            "keyctl",
+            "add_key",
+            "request_key",
+            "init_module",
+            "finit_module",
+            "kexec_load",
+            "reboot",
+            "swapon",
+            "mount",
+            "umount2",
+            "pivot_root",
+            "setns",
+            "unshare",
+            "open_by_handle_at",
+            "iopl",
+            "ioperm",
+            "quotactl",
+            "fsopen",
+            "move_mount",
+            "open_tree",
+            "mount_setattr",
+            "clone3",
+            "lookup_dcookie",
+            "nfsservctl",
+            "settimeofday",
+            "clock_settime",
+            "acct",
+            "syslog",
         ] {
             assert!(!ALLOWED.contains(&call), "{call}");
         }

@@ -9,12 +9,20 @@ use comfy_table::{ContentArrangement, Table, presets};
 use crate::arguments::DoctorArguments;
 use crate::home::Home;
 
-pub(crate) fn doctor(home: Option<PathBuf>, arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn doctor(
+    home: Option<PathBuf>,
+    arguments: &DoctorArguments,
+) -> anyhow::Result<ExitCode> {
     let home = Home::open(home);
     let range = home.as_ref().map(Home::slot_range).unwrap_or_default();
     let mut checks = inspect_host(&range);
     checks.push(match home {
-        Ok(home) => Check { name: "home", verdict: Verdict::Ok, detail: home.path().display().to_string(), fix: None },
+        Ok(home) => Check {
+            name: "home",
+            verdict: Verdict::Ok,
+            detail: home.path().display().to_string(),
+            fix: None,
+        },
         Err(error) => Check {
             name: "home",
             verdict: Verdict::Failed,
@@ -28,12 +36,18 @@ pub(crate) fn doctor(home: Option<PathBuf>, arguments: &DoctorArguments) -> anyh
     } else {
         show(&checks, usable);
     }
-    Ok(if usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if usable {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn show(checks: &[Check], usable: bool) {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic);
     for check in checks {
         let mark = match check.verdict {
             Verdict::Ok => "ok",
@@ -48,7 +62,10 @@ fn show(checks: &[Check], usable: bool) {
     println!("{table}");
     println!();
     if usable {
-        println!("isolation: {} (the strongest that works here)", Tier::Container);
+        println!(
+            "isolation: {} (the strongest that works here)",
+            Tier::Container
+        );
     } else {
         println!("isolation: none works here yet; see the hints above");
     }

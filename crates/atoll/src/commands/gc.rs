@@ -21,9 +21,19 @@ pub(crate) fn gc(home: &Home, arguments: &GcArguments) -> anyhow::Result<ExitCod
         println!("{}", serde_json::to_string(&swept)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let verb = if arguments.dry_run { "would remove" } else { "removed" };
-    println!("{verb} {} sandboxes left by interrupted runs", swept.sandboxes);
+    let verb = if arguments.dry_run {
+        "would remove"
+    } else {
+        "removed"
+    };
+    println!(
+        "{verb} {} sandboxes left by interrupted runs",
+        swept.sandboxes
+    );
     println!("{verb} {} records of ended sandboxes", swept.records);
-    println!("{verb} {} of disks made in advance", show_bytes(swept.disk_bytes));
+    println!(
+        "{verb} {} of disks made in advance",
+        show_bytes(swept.disk_bytes)
+    );
     Ok(ExitCode::SUCCESS)
 }

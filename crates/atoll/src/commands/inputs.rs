@@ -16,11 +16,21 @@ use crate::failure::Hinted;
 use crate::home::{Home, require_root};
 
 /// Checks everything that can be checked without a sandbox, then makes one.
-pub(crate) async fn open(home: &Home, arguments: &SandboxArguments, lifetime: Duration) -> anyhow::Result<(LiveSandbox, Template)> {
+pub(crate) async fn open(
+    home: &Home,
+    arguments: &SandboxArguments,
+    lifetime: Duration,
+) -> anyhow::Result<(LiveSandbox, Template)> {
     let environment = environment(&arguments.environment)?;
-    let files = arguments.files.iter().map(|text| FileInput::parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let files = arguments
+        .files
+        .iter()
+        .map(|text| FileInput::parse(text))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let limits = arguments.limits();
-    limits.validate().map_err(|error| Hinted::error(error.to_string(), "choose a value within the range"))?;
+    limits
+        .validate()
+        .map_err(|error| Hinted::error(error.to_string(), "choose a value within the range"))?;
     require_root()?;
     match arguments.isolation {
         Isolation::Auto | Isolation::Container => {}
@@ -28,7 +38,9 @@ pub(crate) async fn open(home: &Home, arguments: &SandboxArguments, lifetime: Du
     reconcile().context("cannot remove what an interrupted run left behind")?;
 
     let template = ensure_template(home, &arguments.template).await?;
-    let layers = TemplateCatalog::open(home.path())?.layer_directories(&template).await?;
+    let layers = TemplateCatalog::open(home.path())?
+        .layer_directories(&template)
+        .await?;
     let id = SandboxId::random()?;
     let mut variables = template.env.clone();
     variables.extend([
@@ -68,7 +80,10 @@ fn environment(entries: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     entries
         .iter()
         .map(|entry| match entry.split_once('=') {
-            Some(("", _)) => Err(Hinted::error(format!("`--env {entry}` has no name"), "write --env NAME=VALUE")),
+            Some(("", _)) => Err(Hinted::error(
+                format!("`--env {entry}` has no name"),
+                "write --env NAME=VALUE",
+            )),
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
             None => match std::env::var(entry) {
                 Ok(value) => Ok((entry.clone(), value)),
@@ -89,12 +104,22 @@ struct FileInput {
 
 impl FileInput {
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let (source, target) = text.rsplit_once(':').filter(|(source, target)| !source.is_empty() && !target.is_empty()).ok_or_else(
-            || Hinted::error(format!("`--file {text}` is not SOURCE:TARGET"), "example: --file data.csv:/home/user/data.csv"),
-        )?;
+        let (source, target) = text
+            .rsplit_once(':')
+            .filter(|(source, target)| !source.is_empty() && !target.is_empty())
+            .ok_or_else(|| {
+                Hinted::error(
+                    format!("`--file {text}` is not SOURCE:TARGET"),
+                    "example: --file data.csv:/home/user/data.csv",
+                )
+            })?;
         let source = PathBuf::from(source);
-        std::fs::metadata(&source).with_context(|| format!("cannot read `{}`", source.display()))?;
-        Ok(Self { source, target: target.to_owned() })
+        std::fs::metadata(&source)
+            .with_context(|| format!("cannot read `{}`", source.display()))?;
+        Ok(Self {
+            source,
+            target: target.to_owned(),
+        })
     }
 
     async fn copy_into(&self, live: &LiveSandbox) -> anyhow::Result<()> {
@@ -104,12 +129,20 @@ impl FileInput {
                 upload(live, &source, &target).await?;
                 continue;
             }
-            for entry in std::fs::read_dir(&source).with_context(|| format!("cannot read `{}`", source.display()))? {
+            for entry in std::fs::read_dir(&source)
+                .with_context(|| format!("cannot read `{}`", source.display()))?
+            {
                 let entry = entry?;
                 let name = entry.file_name().into_string().map_err(|name| {
-                    Hinted::error(format!("the file name {name:?} is not valid UTF-8"), "rename it, or copy other files")
+                    Hinted::error(
+                        format!("the file name {name:?} is not valid UTF-8"),
+                        "rename it, or copy other files",
+                    )
                 })?;
-                pending.push((entry.path(), format!("{}/{name}", target.trim_end_matches('/'))));
+                pending.push((
+                    entry.path(),
+                    format!("{}/{name}", target.trim_end_matches('/')),
+                ));
             }
         }
         Ok(())
@@ -118,7 +151,9 @@ impl FileInput {
 
 /// Copies one file, keeping whether it can be executed.
 async fn upload(live: &LiveSandbox, source: &Path, target: &str) -> anyhow::Result<()> {
-    let file = tokio::fs::File::open(source).await.with_context(|| format!("cannot read `{}`", source.display()))?;
+    let file = tokio::fs::File::open(source)
+        .await
+        .with_context(|| format!("cannot read `{}`", source.display()))?;
     live.guest()
         .write_file(target, None, file)
         .await

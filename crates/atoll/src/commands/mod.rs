@@ -18,19 +18,30 @@ use crate::home::Home;
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.command {
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "atoll", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "atoll",
+                &mut std::io::stdout(),
+            );
             Ok(ExitCode::SUCCESS)
         }
         Command::Doctor(options) => doctor::doctor(arguments.home, &options),
         Command::Run(options) => asynchronous(run::run(&Home::open(arguments.home)?, &options)),
-        Command::Shell(options) => asynchronous(shell::shell(&Home::open(arguments.home)?, &options)),
-        Command::Template(command) => asynchronous(template::template(&Home::open(arguments.home)?, &command)),
+        Command::Shell(options) => {
+            asynchronous(shell::shell(&Home::open(arguments.home)?, &options))
+        }
+        Command::Template(command) => {
+            asynchronous(template::template(&Home::open(arguments.home)?, &command))
+        }
         Command::Gc(options) => gc::gc(&Home::open(arguments.home)?, &options),
     }
 }
 
 fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(work);
     // A thread that still waits for standard input must not keep the command from ending.
     runtime.shutdown_background();

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use atoll_control::LiveSandbox;
 use atoll_control::outcome::{EVIDENCE_BYTES, explain};
 use atoll_control::templates::Template;
-use atoll_control::LiveSandbox;
 use atoll_engine::{Outcome, Stats};
 use atoll_guest_client::{Command, ExitStatus, GuestError, ProcessEvent, ProcessInput};
 use serde::Serialize;
@@ -79,7 +79,10 @@ struct Interruption {
 impl Interruption {
     fn listen() -> anyhow::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     async fn next(&mut self) -> ExitCode {
@@ -95,30 +98,55 @@ impl Program {
         let from_input = arguments.program.as_deref() == Some(Path::new("-"));
         let (text, path) = match (&arguments.code, arguments.program.as_deref()) {
             (Some(code), _) => (code.clone().into_bytes(), None),
-            (None, Some(_)) if from_input => (read_bounded(std::io::stdin().lock(), "standard input")?, None),
+            (None, Some(_)) if from_input => (
+                read_bounded(std::io::stdin().lock(), "standard input")?,
+                None,
+            ),
             (None, Some(path)) => {
                 let name = format!("`{}`", path.display());
-                let file = std::fs::File::open(path).with_context(|| format!("cannot read the program {name}"))?;
+                let file = std::fs::File::open(path)
+                    .with_context(|| format!("cannot read the program {name}"))?;
                 if !file.metadata()?.is_file() {
-                    return Err(Hinted::error(format!("{name} is not a file"), "name a program, or pass code with -c"));
+                    return Err(Hinted::error(
+                        format!("{name} is not a file"),
+                        "name a program, or pass code with -c",
+                    ));
                 }
                 (read_bounded(file, &name)?, Some(path))
             }
-            (None, None) => return Err(Hinted::error("nothing to run", "name a program, or pass code with -c")),
+            (None, None) => {
+                return Err(Hinted::error(
+                    "nothing to run",
+                    "name a program, or pass code with -c",
+                ));
+            }
         };
         if let Err(error) = std::str::from_utf8(&text) {
             return Err(Hinted::error(
-                format!("the program is not valid UTF-8 (byte {})", error.valid_up_to()),
+                format!(
+                    "the program is not valid UTF-8 (byte {})",
+                    error.valid_up_to()
+                ),
                 "save it as UTF-8; pass binary data with --file",
             ));
         }
-        let language = arguments.lang.or_else(|| by_extension(path?)).ok_or_else(|| {
-            Hinted::error("cannot tell the language of the program", "add --lang python, javascript or bash")
-        })?;
+        let language = arguments
+            .lang
+            .or_else(|| by_extension(path?))
+            .ok_or_else(|| {
+                Hinted::error(
+                    "cannot tell the language of the program",
+                    "add --lang python, javascript or bash",
+                )
+            })?;
         let name = path
             .and_then(|path| path.file_name()?.to_str())
             .map_or_else(|| format!("program.{}", extension(language)), str::to_owned);
-        Ok(Self { text, name, language })
+        Ok(Self {
+            text,
+            name,
+            language,
+        })
     }
 
     fn command(&self, arguments: &[String], timeout: Duration) -> Command {
@@ -130,16 +158,28 @@ impl Program {
         let mut words: Vec<String> = flag.into_iter().map(str::to_owned).collect();
         words.push(self.name.clone());
         words.extend_from_slice(arguments);
-        Command { cmd: program.to_owned(), args: words, stdin: true, timeout: Some(timeout), ..Command::default() }
+        Command {
+            cmd: program.to_owned(),
+            args: words,
+            stdin: true,
+            timeout: Some(timeout),
+            ..Command::default()
+        }
     }
 }
 
 fn read_bounded(source: impl std::io::Read, name: &str) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
-    source.take(PROGRAM_LIMIT + 1).read_to_end(&mut text).with_context(|| format!("cannot read {name}"))?;
+    source
+        .take(PROGRAM_LIMIT + 1)
+        .read_to_end(&mut text)
+        .with_context(|| format!("cannot read {name}"))?;
     if text.len() as u64 > PROGRAM_LIMIT {
         return Err(Hinted::error(
-            format!("the program in {name} is larger than {} MiB", PROGRAM_LIMIT >> 20),
+            format!(
+                "the program in {name} is larger than {} MiB",
+                PROGRAM_LIMIT >> 20
+            ),
             "pass data with --file SOURCE:TARGET and read it from the program",
         ));
     }
@@ -171,8 +211,17 @@ struct Finished {
     output: Collected,
 }
 
-async fn execute(live: &LiveSandbox, template: &Template, arguments: &RunArguments, program: &Program) -> anyhow::Result<Finished> {
-    let path = format!("{}/{}", template.workdir.trim_end_matches('/'), program.name);
+async fn execute(
+    live: &LiveSandbox,
+    template: &Template,
+    arguments: &RunArguments,
+    program: &Program,
+) -> anyhow::Result<Finished> {
+    let path = format!(
+        "{}/{}",
+        template.workdir.trim_end_matches('/'),
+        program.name
+    );
     live.guest()
         .write_file(&path, None, std::io::Cursor::new(program.text.clone()))
         .await
@@ -187,13 +236,19 @@ async fn execute(live: &LiveSandbox, template: &Template, arguments: &RunArgumen
     let input_is_free = arguments.program.as_deref() != Some(Path::new("-"));
     let input = process.input();
     let feeding = tokio::spawn(async move {
-        if input_is_free { feed(&input).await } else { input.close().await.ok(); }
+        if input_is_free {
+            feed(&input).await
+        } else {
+            input.close().await.ok();
+        }
     });
 
     let mut output = Collected::new(arguments);
     let ended = loop {
         match process.next().await {
-            Ok(Some(ProcessEvent::Stdout(bytes) | ProcessEvent::Pty(bytes))) => output.take(Stream::Stdout, &bytes)?,
+            Ok(Some(ProcessEvent::Stdout(bytes) | ProcessEvent::Pty(bytes))) => {
+                output.take(Stream::Stdout, &bytes)?
+            }
             Ok(Some(ProcessEvent::Stderr(bytes))) => output.take(Stream::Stderr, &bytes)?,
             Ok(Some(ProcessEvent::End(exit))) => break Ended::Exit(exit),
             Err(GuestError::DeadlineExceeded) => break Ended::Timeout,
@@ -210,16 +265,27 @@ async fn execute(live: &LiveSandbox, template: &Template, arguments: &RunArgumen
     let limits = arguments.sandbox.limits();
     let outcome = match ended {
         Ended::Exit(exit) => explain(&exit, &stats, &limits, &output.evidence),
-        Ended::Timeout => Outcome::Timeout { limit_ms: u64::try_from(arguments.timeout.as_millis()).unwrap_or(u64::MAX) },
-        Ended::TooMuchOutput => Outcome::OutputLimit { limit_bytes: arguments.max_output },
+        Ended::Timeout => Outcome::Timeout {
+            limit_ms: u64::try_from(arguments.timeout.as_millis()).unwrap_or(u64::MAX),
+        },
+        Ended::TooMuchOutput => Outcome::OutputLimit {
+            limit_bytes: arguments.max_output,
+        },
         // The guest is gone or lies: what the host saw counts.
         Ended::Lost(detail) => match live.wait(Duration::from_secs(2)).await {
             Ok(Some(outcome)) => outcome,
-            _ if stats.oom_kills > 0 => Outcome::MemoryLimit { limit_mib: limits.memory_mib },
+            _ if stats.oom_kills > 0 => Outcome::MemoryLimit {
+                limit_mib: limits.memory_mib,
+            },
             _ => Outcome::Crashed { detail },
         },
     };
-    Ok(Finished { outcome, stats, duration, output })
+    Ok(Finished {
+        outcome,
+        stats,
+        duration,
+        output,
+    })
 }
 
 /// How the stream of events of a program ended.
@@ -268,7 +334,14 @@ struct Collected {
 
 impl Collected {
     fn new(arguments: &RunArguments) -> Self {
-        Self { live: !arguments.json, stdout: Vec::new(), stderr: Vec::new(), evidence: Vec::new(), total: 0, truncated: 0 }
+        Self {
+            live: !arguments.json,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            evidence: Vec::new(),
+            total: 0,
+            truncated: 0,
+        }
     }
 
     fn take(&mut self, stream: Stream, bytes: &[u8]) -> anyhow::Result<()> {
@@ -288,7 +361,9 @@ impl Collected {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
-        let room = JSON_OUTPUT_LIMIT.saturating_sub(kept.len()).min(bytes.len());
+        let room = JSON_OUTPUT_LIMIT
+            .saturating_sub(kept.len())
+            .min(bytes.len());
         kept.extend_from_slice(&bytes[..room]);
         self.truncated += (bytes.len() - room) as u64;
         Ok(())
@@ -296,7 +371,9 @@ impl Collected {
 }
 
 fn write_through(mut out: impl std::io::Write, bytes: &[u8]) -> anyhow::Result<()> {
-    out.write_all(bytes).and_then(|()| out.flush()).context("nobody takes the output any more")
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .context("nobody takes the output any more")
 }
 
 impl Finished {
@@ -312,11 +389,19 @@ impl Finished {
             | Outcome::InodesFull { .. }
             | Outcome::OpenFilesLimit { .. }
             | Outcome::OutputLimit { .. } => 1,
-            Outcome::LifetimeEnded { .. } | Outcome::Killed | Outcome::ClientGone | Outcome::Crashed { .. } => failure::OWN_FAILURE,
+            Outcome::LifetimeEnded { .. }
+            | Outcome::Killed
+            | Outcome::ClientGone
+            | Outcome::Crashed { .. } => failure::OWN_FAILURE,
         }
     }
 
-    fn show(self, live: &LiveSandbox, arguments: &RunArguments, template: &Template) -> anyhow::Result<ExitCode> {
+    fn show(
+        self,
+        live: &LiveSandbox,
+        arguments: &RunArguments,
+        template: &Template,
+    ) -> anyhow::Result<ExitCode> {
         let exit_code = self.exit_code();
         if arguments.json {
             let report = RunReport {
@@ -350,13 +435,24 @@ impl Finished {
 /// What a user can do about an outcome.
 fn hint(outcome: &Outcome) -> Option<String> {
     Some(match outcome {
-        Outcome::MemoryLimit { limit_mib } => format!("allow more, for example --memory {}M", limit_mib * 2),
+        Outcome::MemoryLimit { limit_mib } => {
+            format!("allow more, for example --memory {}M", limit_mib * 2)
+        }
         Outcome::PidsLimit { limit } => format!("allow more, for example --pids {}", limit * 2),
-        Outcome::DiskFull { limit_mib } => format!("allow more, for example --disk {}M", limit_mib * 2),
+        Outcome::DiskFull { limit_mib } => {
+            format!("allow more, for example --disk {}M", limit_mib * 2)
+        }
         Outcome::InodesFull { limit } => format!("allow more, for example --inodes {}", limit * 2),
-        Outcome::OpenFilesLimit { limit } => format!("allow more, for example --open-files {}", limit * 2),
-        Outcome::Timeout { limit_ms } => format!("allow more, for example --timeout {}s", limit_ms.div_ceil(1000) * 2),
-        Outcome::OutputLimit { .. } => "allow more with --max-output, or write to a file".to_owned(),
+        Outcome::OpenFilesLimit { limit } => {
+            format!("allow more, for example --open-files {}", limit * 2)
+        }
+        Outcome::Timeout { limit_ms } => format!(
+            "allow more, for example --timeout {}s",
+            limit_ms.div_ceil(1000) * 2
+        ),
+        Outcome::OutputLimit { .. } => {
+            "allow more with --max-output, or write to a file".to_owned()
+        }
         _ => return None,
     })
 }

@@ -25,7 +25,10 @@ pub(crate) async fn shell(home: &Home, arguments: &ShellArguments) -> anyhow::Re
     let mut hang_up = signal(SignalKind::hangup())?;
     let (live, template) = inputs::open(home, &arguments.sandbox, arguments.timeout).await?;
     let mut envs = std::collections::BTreeMap::new();
-    envs.insert("TERM".to_owned(), std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".to_owned()));
+    envs.insert(
+        "TERM".to_owned(),
+        std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".to_owned()),
+    );
     let command = Command {
         cmd: "/bin/bash".to_owned(),
         args: vec!["-i".to_owned(), "-l".to_owned()],
@@ -44,14 +47,25 @@ pub(crate) async fn shell(home: &Home, arguments: &ShellArguments) -> anyhow::Re
     ended
 }
 
-async fn converse(live: &atoll_control::LiveSandbox, command: &Command) -> anyhow::Result<ExitCode> {
-    let mut process = live.guest().start(command).await.context("cannot start a shell")?;
+async fn converse(
+    live: &atoll_control::LiveSandbox,
+    command: &Command,
+) -> anyhow::Result<ExitCode> {
+    let mut process = live
+        .guest()
+        .start(command)
+        .await
+        .context("cannot start a shell")?;
     let raw = RawTerminal::enter()?;
     let typing = tokio::spawn(forward_typing(process.input()));
     let resizing = tokio::spawn(forward_size(process.input()));
     let ended = loop {
         match process.next().await {
-            Ok(Some(ProcessEvent::Pty(bytes) | ProcessEvent::Stdout(bytes) | ProcessEvent::Stderr(bytes))) => {
+            Ok(Some(
+                ProcessEvent::Pty(bytes)
+                | ProcessEvent::Stdout(bytes)
+                | ProcessEvent::Stderr(bytes),
+            )) => {
                 let mut out = std::io::stdout().lock();
                 out.write_all(&bytes)?;
                 out.flush()?;
@@ -66,7 +80,9 @@ async fn converse(live: &atoll_control::LiveSandbox, command: &Command) -> anyho
     drop(raw);
     match ended {
         Ok(ExitStatus::Exited(code)) => Ok(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1))),
-        Ok(ExitStatus::Signaled(signal)) => Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1))),
+        Ok(ExitStatus::Signaled(signal)) => {
+            Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)))
+        }
         Err(error) => match live.wait(std::time::Duration::from_secs(2)).await {
             Ok(Some(outcome)) => Err(anyhow::anyhow!("the sandbox has ended: {outcome}")),
             _ => Err(error),
@@ -85,7 +101,9 @@ async fn forward_typing(input: ProcessInput) {
 }
 
 async fn forward_size(input: ProcessInput) {
-    let Ok(mut changed) = signal(SignalKind::window_change()) else { return };
+    let Ok(mut changed) = signal(SignalKind::window_change()) else {
+        return;
+    };
     while changed.recv().await.is_some() {
         if input.resize(window_size()).await.is_err() {
             return;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use atoll_control::templates::{
-    BuildEvent, BuildOptions, Builder, Builtin, CacheUse, OutputStream, Template, TemplateCatalog, TemplateName,
-    TemplateSpec, builtin_names,
+    BuildEvent, BuildOptions, Builder, Builtin, CacheUse, OutputStream, Template, TemplateCatalog,
+    TemplateName, TemplateSpec, builtin_names,
 };
 use atoll_engine::reconcile;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -42,10 +42,14 @@ pub(crate) async fn ensure_template(home: &Home, name: &str) -> anyhow::Result<T
         return Err(unknown(home, name));
     }
     let mut screen = Screen::new();
-    screen.progress.line(&format!("building the template `{name}`; this happens once and takes a minute or two"));
+    screen.progress.line(&format!(
+        "building the template `{name}`; this happens once and takes a minute or two"
+    ));
     let options = BuildOptions::default().with_host_mirrors();
     let builder = Builder::new(home.path(), home.runtime()?)?;
-    let built = builder.ensure_builtin(&parsed, &options, &mut |event| screen.show(&event)).await;
+    let built = builder
+        .ensure_builtin(&parsed, &options, &mut |event| screen.show(&event))
+        .await;
     built.with_context(|| format!("cannot build the template `{name}`"))
 }
 
@@ -54,8 +58,16 @@ async fn build(home: &Home, arguments: &BuildArguments) -> anyhow::Result<()> {
     reconcile().context("cannot remove what an interrupted run left behind")?;
     let builder = Builder::new(home.path(), home.runtime()?)?;
     let options = BuildOptions {
-        cache: if arguments.no_cache { CacheUse::Ignore } else { CacheUse::Take },
-        builtin: if arguments.offline { Builtin::Offline } else { Builtin::Network },
+        cache: if arguments.no_cache {
+            CacheUse::Ignore
+        } else {
+            CacheUse::Take
+        },
+        builtin: if arguments.offline {
+            Builtin::Offline
+        } else {
+            Builtin::Network
+        },
         ..BuildOptions::default()
     }
     .with_host_mirrors();
@@ -64,13 +76,18 @@ async fn build(home: &Home, arguments: &BuildArguments) -> anyhow::Result<()> {
     let mut events = |event: BuildEvent| screen.show(&event);
     let path = Path::new(&arguments.spec);
     let template = if builtin_names().contains(&arguments.spec.as_str()) {
-        builder.build_builtin(&parse_name(&arguments.spec)?, &options, &mut events).await?
+        builder
+            .build_builtin(&parse_name(&arguments.spec)?, &options, &mut events)
+            .await?
     } else if path.exists() {
         let spec = TemplateSpec::load(path)?;
         builder.build(&spec, &options, &mut events).await?
     } else {
         return Err(Hinted::error(
-            format!("there is no spec file `{}` and no built-in template of that name", arguments.spec),
+            format!(
+                "there is no spec file `{}` and no built-in template of that name",
+                arguments.spec
+            ),
             format!("built-in templates: {}", builtin_names().join(", ")),
         ));
     };
@@ -91,7 +108,11 @@ struct Screen {
 
 impl Screen {
     fn new() -> Self {
-        Self { progress: Progress::new(), machine: false, line: Vec::new() }
+        Self {
+            progress: Progress::new(),
+            machine: false,
+            line: Vec::new(),
+        }
     }
 
     fn show(&mut self, event: &BuildEvent) {
@@ -102,7 +123,9 @@ impl Screen {
             return;
         }
         match event {
-            BuildEvent::Waiting { name } => self.progress.line(&format!("waiting for another build of `{name}`")),
+            BuildEvent::Waiting { name } => self
+                .progress
+                .line(&format!("waiting for another build of `{name}`")),
             BuildEvent::Started { .. } | BuildEvent::Finished { .. } => {}
             BuildEvent::Step { number, text } => {
                 self.progress.line(&format!("[{number}] {text}"));
@@ -111,10 +134,20 @@ impl Screen {
             BuildEvent::Cached { number } => self.progress.line(&format!("[{number}] cached")),
             BuildEvent::Output { bytes, .. } => self.output(bytes),
             BuildEvent::Progress { message, .. } => self.progress.now(message),
-            BuildEvent::Storing { bytes, .. } => self.progress.now(&format!("storing the layer, {}", show_bytes(*bytes))),
-            BuildEvent::Done { number, bytes, elapsed, .. } => {
+            BuildEvent::Storing { bytes, .. } => self
+                .progress
+                .now(&format!("storing the layer, {}", show_bytes(*bytes))),
+            BuildEvent::Done {
+                number,
+                bytes,
+                elapsed,
+                ..
+            } => {
                 let seconds = elapsed.as_secs_f32();
-                self.progress.line(&format!("[{number}] done in {seconds:.1} s, {}", show_bytes(*bytes)));
+                self.progress.line(&format!(
+                    "[{number}] done in {seconds:.1} s, {}",
+                    show_bytes(*bytes)
+                ));
             }
             BuildEvent::Warning { message } => self.progress.line(&format!("warning: {message}")),
         }
@@ -134,29 +167,52 @@ impl Screen {
 
 /// A line of a program's output without what would move the user's cursor.
 fn printable(line: &str) -> String {
-    line.chars().filter(|character| !character.is_control() || *character == '\t').collect()
+    line.chars()
+        .filter(|character| !character.is_control() || *character == '\t')
+        .collect()
 }
 
 fn as_json(event: &BuildEvent) -> serde_json::Value {
     match event {
         BuildEvent::Waiting { name } => json!({"event": "waiting", "template": name}),
-        BuildEvent::Started { name, steps, log } => json!({"event": "started", "template": name, "steps": steps, "log": log}),
-        BuildEvent::Step { number, text } => json!({"event": "step", "number": number, "text": text}),
+        BuildEvent::Started { name, steps, log } => {
+            json!({"event": "started", "template": name, "steps": steps, "log": log})
+        }
+        BuildEvent::Step { number, text } => {
+            json!({"event": "step", "number": number, "text": text})
+        }
         BuildEvent::Cached { number } => json!({"event": "cached", "number": number}),
-        BuildEvent::Output { number, stream, bytes } => {
+        BuildEvent::Output {
+            number,
+            stream,
+            bytes,
+        } => {
             let stream = match stream {
                 OutputStream::Stdout => "stdout",
                 OutputStream::Stderr => "stderr",
             };
             json!({"event": "output", "number": number, "stream": stream, "text": String::from_utf8_lossy(bytes)})
         }
-        BuildEvent::Progress { number, message } => json!({"event": "progress", "number": number, "message": message}),
-        BuildEvent::Storing { number, bytes } => json!({"event": "storing", "number": number, "bytes": bytes}),
-        BuildEvent::Done { number, layer, bytes, elapsed } => {
+        BuildEvent::Progress { number, message } => {
+            json!({"event": "progress", "number": number, "message": message})
+        }
+        BuildEvent::Storing { number, bytes } => {
+            json!({"event": "storing", "number": number, "bytes": bytes})
+        }
+        BuildEvent::Done {
+            number,
+            layer,
+            bytes,
+            elapsed,
+        } => {
             json!({"event": "done", "number": number, "layer": layer, "bytes": bytes, "elapsed_ms": elapsed.as_millis()})
         }
         BuildEvent::Warning { message } => json!({"event": "warning", "message": message}),
-        BuildEvent::Finished { name, bytes, elapsed } => {
+        BuildEvent::Finished {
+            name,
+            bytes,
+            elapsed,
+        } => {
             json!({"event": "finished", "template": name, "bytes": bytes, "elapsed_ms": elapsed.as_millis()})
         }
     }
@@ -174,7 +230,9 @@ fn list(home: &Home, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["NAME", "ID", "LAYERS", "SIZE", "USER", "WORKDIR"]);
     for template in &templates {
         table.add_row([
@@ -193,23 +251,41 @@ fn list(home: &Home, json: bool) -> anyhow::Result<()> {
 async fn remove(home: &Home, name: &str) -> anyhow::Result<()> {
     let template = find(home, name)?;
     // Running sandboxes hold their layers by mounts, not by paths.
-    TemplateCatalog::open(home.path())?.remove(&template.name, &BTreeSet::new()).await?;
+    TemplateCatalog::open(home.path())?
+        .remove(&template.name, &BTreeSet::new())
+        .await?;
     Ok(())
 }
 
 fn find(home: &Home, name: &str) -> anyhow::Result<Template> {
-    TemplateCatalog::open(home.path())?.get(&parse_name(name)?)?.ok_or_else(|| unknown(home, name))
+    TemplateCatalog::open(home.path())?
+        .get(&parse_name(name)?)?
+        .ok_or_else(|| unknown(home, name))
 }
 
 fn parse_name(name: &str) -> anyhow::Result<TemplateName> {
-    name.parse().map_err(|error| Hinted::error(format!("{error}"), "`atoll template list` shows the templates of this home"))
+    name.parse().map_err(|error| {
+        Hinted::error(
+            format!("{error}"),
+            "`atoll template list` shows the templates of this home",
+        )
+    })
 }
 
 fn unknown(home: &Home, name: &str) -> anyhow::Error {
-    let known = TemplateCatalog::open(home.path()).and_then(|catalog| catalog.list()).unwrap_or_default();
-    let known: Vec<&str> = known.iter().map(|template| template.name.as_str()).chain(builtin_names().iter().copied()).collect();
+    let known = TemplateCatalog::open(home.path())
+        .and_then(|catalog| catalog.list())
+        .unwrap_or_default();
+    let known: Vec<&str> = known
+        .iter()
+        .map(|template| template.name.as_str())
+        .chain(builtin_names().iter().copied())
+        .collect();
     let mut names: Vec<&str> = known;
     names.sort_unstable();
     names.dedup();
-    Hinted::error(format!("there is no template `{name}`"), format!("templates: {}", names.join(", ")))
+    Hinted::error(
+        format!("there is no template `{name}`"),
+        format!("templates: {}", names.join(", ")),
+    )
 }

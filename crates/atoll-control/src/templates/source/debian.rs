@@ -178,6 +178,8 @@ impl Plan {
             .arg(format!("--include={}", self.packages.join(",")))
             .arg(format!("--aptopt={}", files.apt_settings.display()))
             .arg("--aptopt=Acquire::Languages \"none\"")
+            // Else `python3-pip` brings a compiler: 160 MB that few need.
+            .arg("--aptopt=APT::Install-Recommends \"false\"")
             .args(EXCLUDED.iter().map(|option| format!("--dpkgopt={option}")))
             .arg(format!("--customize-hook={}", files.hook.display()))
             .arg(&self.release.codename)

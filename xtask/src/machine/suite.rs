@@ -49,18 +49,35 @@ pub(crate) fn run(home: &Path, filter: Option<&str>) -> Outcome<(Vec<Row>, Tally
     let status = machine.run(&payload(&binaries, home, filter)?, |line| {
         println!("machine: {line}");
         if let Some(name) = line.strip_prefix(BEGIN) {
-            rows.push(Row { name: name.to_owned(), tally: Tally::default(), took: 0 });
+            rows.push(Row {
+                name: name.to_owned(),
+                tally: Tally::default(),
+                took: 0,
+            });
         } else if let Some(row) = rows.last_mut() {
             row.line(line);
         }
     })?;
     let mut sum = Tally::default();
     for row in &rows {
-        let failures = row.tally.failures.iter().map(|name| format!("{name} (in the machine)")).collect();
-        sum.add(Tally { failures, skipped: Vec::new(), ..row.tally.clone() });
+        let failures = row
+            .tally
+            .failures
+            .iter()
+            .map(|name| format!("{name} (in the machine)"))
+            .collect();
+        sum.add(Tally {
+            failures,
+            skipped: Vec::new(),
+            ..row.tally.clone()
+        });
     }
     if rows.len() < binaries.len() || (status != 0 && sum.failed == 0) {
-        sum.fail(format!("the machine ran {} of {} test binaries and ended with status {status}", rows.len(), binaries.len()));
+        sum.fail(format!(
+            "the machine ran {} of {} test binaries and ended with status {status}",
+            rows.len(),
+            binaries.len()
+        ));
     }
     Ok((rows, sum))
 }
@@ -71,11 +88,14 @@ impl Row {
             self.tally.line(line);
             return;
         };
-        let mut numbers = end.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
+        let mut numbers = end
+            .split(' ')
+            .map(|number| number.parse::<u64>().unwrap_or(0));
         let status = numbers.next().unwrap_or(0);
         self.took = numbers.next().unwrap_or(0);
         if status != 0 && self.tally.failed == 0 {
-            self.tally.fail(format!("{} ended with status {status}", self.name));
+            self.tally
+                .fail(format!("{} ended with status {status}", self.name));
         }
     }
 }
@@ -93,9 +113,19 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
         debug = quoted(program.parent().unwrap_or(root)),
         program = quoted(&program),
     );
-    let filter = filter.map(|filter| quoted(Path::new(filter))).unwrap_or_default();
+    let filter = filter
+        .map(|filter| quoted(Path::new(filter)))
+        .unwrap_or_default();
     let mut files = vec![(program.clone(), "atoll".to_owned())];
-    for (number, Binary { name, executable, directory }) in binaries.iter().enumerate() {
+    for (
+        number,
+        Binary {
+            name,
+            executable,
+            directory,
+        },
+    ) in binaries.iter().enumerate()
+    {
         let copy = format!("tests/{number}");
         let directory = quoted(directory);
         script.push_str(&format!(
@@ -115,7 +145,10 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
     for part in ["examples", "templates"] {
         payload.file(root.join(part), format!("workspace/{part}"));
     }
-    for entry in fs::read_dir(home).context(|| format!("reading `{}`", home.display()))?.flatten() {
+    for entry in fs::read_dir(home)
+        .context(|| format!("reading `{}`", home.display()))?
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         if !NOT_COPIED.contains(&name.as_str()) {
             payload.file(entry.path(), format!("home/{name}"));
@@ -126,10 +159,17 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
 
 /// All integration tests, and the unit tests of the engine, for they touch the kernel.
 fn binaries() -> Outcome<Vec<Binary>> {
-    let messages = test::cargo_test().args(["--no-run", "--message-format=json"]).read()?;
-    let binaries: Vec<_> = messages.lines().filter_map(|line| binary(&serde_json::from_str(line).ok()?)).collect();
+    let messages = test::cargo_test()
+        .args(["--no-run", "--message-format=json"])
+        .read()?;
+    let binaries: Vec<_> = messages
+        .lines()
+        .filter_map(|line| binary(&serde_json::from_str(line).ok()?))
+        .collect();
     if binaries.is_empty() {
-        return Err(Failure::new("cargo named no test binary to run in the machine"));
+        return Err(Failure::new(
+            "cargo named no test binary to run in the machine",
+        ));
     }
     Ok(binaries)
 }
@@ -140,10 +180,16 @@ fn binary(message: &Value) -> Option<Binary> {
     message.pointer("/profile/test")?.as_bool()?.then_some(())?;
     let name = message.pointer("/target/name")?.as_str()?;
     let kind = message.pointer("/target/kind/0")?.as_str()?;
-    let directory = Path::new(message.get("manifest_path")?.as_str()?).parent()?.to_owned();
+    let directory = Path::new(message.get("manifest_path")?.as_str()?)
+        .parent()?
+        .to_owned();
     let package = directory.file_name()?.to_str()?;
     let wanted = kind == "test" || (package == "atoll-engine" && kind == "lib");
-    wanted.then(|| Binary { name: format!("{package}/{name}"), executable, directory: directory.clone() })
+    wanted.then(|| Binary {
+        name: format!("{package}/{name}"),
+        executable,
+        directory: directory.clone(),
+    })
 }
 
 /// For a shell.
@@ -163,7 +209,11 @@ mod tests {
                 "target": {"kind": [kind], "name": "limits"}, "profile": {"test": test}, "executable": "/w/target/limits-1",
             })
         };
-        let expected = Binary { name: "atoll/limits".into(), executable: "/w/target/limits-1".into(), directory: "/w/crates/atoll".into() };
+        let expected = Binary {
+            name: "atoll/limits".into(),
+            executable: "/w/target/limits-1".into(),
+            directory: "/w/crates/atoll".into(),
+        };
         assert_eq!(binary(&message("atoll", "test", true)), Some(expected));
         assert_eq!(binary(&message("atoll", "bin", true)), None);
         assert_eq!(binary(&message("atoll", "bin", false)), None);
@@ -172,7 +222,11 @@ mod tests {
 
     #[test]
     fn a_row_ends_with_status_and_time() {
-        let mut row = Row { name: "atoll/limits".into(), tally: Tally::default(), took: 0 };
+        let mut row = Row {
+            name: "atoll/limits".into(),
+            tally: Tally::default(),
+            took: 0,
+        };
         row.line("test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 9.1s");
         row.line("ATOLL-MACHINE-TESTS-END 0 12");
         assert_eq!((row.tally.passed, row.tally.failed, row.took), (2, 0, 12));
