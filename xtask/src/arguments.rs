@@ -49,11 +49,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             while let Some(argument) = arguments.next() {
                 match argument.as_str() {
                     "--home" => {
-                        home = Some(PathBuf::from(
-                            arguments
-                                .next()
-                                .ok_or_else(|| misuse("`--home` needs a directory"))?,
-                        ))
+                        let directory = arguments.next();
+                        let directory =
+                            directory.ok_or_else(|| misuse("`--home` needs a directory"))?;
+                        home = Some(PathBuf::from(directory));
                     }
                     other => return Err(unknown(other)),
                 }

@@ -68,6 +68,15 @@ pub(crate) fn install(wanted: &[&[Package]]) -> Outcome<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    apt_install(&missing)
+}
+
+/// Installs one package whose name is known only at run time.
+pub(crate) fn install_by_name(name: &str) -> Outcome<()> {
+    apt_install(&[name])
+}
+
+fn apt_install(missing: &[&str]) -> Outcome<()> {
     let list = missing.join(" ");
     if find("apt-get").is_none() {
         return Err(Failure::new(format!(
@@ -84,7 +93,7 @@ pub(crate) fn install(wanted: &[&[Package]]) -> Outcome<()> {
     let installed = apt().arg("update").run().and_then(|()| {
         apt()
             .args(["install", "--yes", "--no-install-recommends"])
-            .args(&missing)
+            .args(missing)
             .run()
     });
     installed.map_err(|failure| {

@@ -53,7 +53,7 @@ impl ContainerRuntime {
         let kept = [
             "PATH",
             "ATOLL_FAILPOINT",
-            "ATOLL_FAILPOINT_FAMILY",
+            "ATOLL_FAILPOINT_SCOPE",
             "ATOLL_FAILPOINT_LOG",
             "LLVM_PROFILE_FILE",
         ];

@@ -1,6 +1,6 @@
 //! The command line: names, defaults, help and examples.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use atoll_engine::{Limits, NetworkMode};
@@ -165,7 +165,7 @@ Examples:
 pub(crate) struct RunArguments {
     /// Program to run; `-` reads it from standard input.
     #[arg(value_name = "PROGRAM", required_unless_present = "code")]
-    pub(crate) program: Option<PathBuf>,
+    program: Option<String>,
 
     /// Arguments of the program.
     #[arg(
@@ -173,7 +173,7 @@ pub(crate) struct RunArguments {
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
-    pub(crate) arguments: Vec<String>,
+    arguments: Vec<String>,
 
     /// Program text.
     #[arg(short, long, value_name = "TEXT")]
@@ -197,6 +197,22 @@ pub(crate) struct RunArguments {
 
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
+}
+
+impl RunArguments {
+    /// The file to run; `None` with `-c`, where the first word is an argument already.
+    pub(crate) fn program(&self) -> Option<&Path> {
+        self.program
+            .as_deref()
+            .filter(|_| self.code.is_none())
+            .map(Path::new)
+    }
+
+    /// Everything that goes to the program.
+    pub(crate) fn program_arguments(&self) -> Vec<String> {
+        let first = self.program.iter().filter(|_| self.code.is_some());
+        first.chain(&self.arguments).cloned().collect()
+    }
 }
 
 #[derive(Debug, Args)]

@@ -53,7 +53,7 @@ impl Home {
 
     /// Addresses of sandboxes on this host.
     pub(crate) fn slot_range(&self) -> SlotRange {
-        self.settings.network_range.clone().unwrap_or_default()
+        self.settings.network_range.unwrap_or_default()
     }
 
     /// The runtime of the container tier.

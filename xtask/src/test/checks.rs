@@ -46,7 +46,15 @@ pub(super) fn run(session: &mut Session, install_missing: bool) -> Outcome<()> {
     }
     session.check(
         "dependencies",
-        &Program::cargo().args(["deny", "check", "licenses", "bans", "sources"]),
+        &Program::cargo().args([
+            "deny",
+            "--log-level",
+            "error",
+            "check",
+            "licenses",
+            "bans",
+            "sources",
+        ]),
     );
     Ok(())
 }

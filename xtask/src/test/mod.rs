@@ -161,16 +161,20 @@ pub(crate) fn cargo_test() -> Program {
         .args(locked())
 }
 
-fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
-    let mut program = cargo_test().env("ATOLL_TEST_HOME", home);
-    if !is_root() {
-        // Compiled as this user, run as root.
-        let runner = format!(
-            "CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER",
-            std::env::consts::ARCH.to_uppercase()
-        );
-        program = program.env(runner, "sudo --preserve-env");
+/// Lets cargo compile as this user and run tests as root.
+pub(crate) fn run_as_root(cargo: Program) -> Program {
+    if is_root() {
+        return cargo;
     }
+    let architecture = std::env::consts::ARCH.to_uppercase();
+    cargo.env(
+        format!("CARGO_TARGET_{architecture}_UNKNOWN_LINUX_GNU_RUNNER"),
+        "sudo --preserve-env",
+    )
+}
+
+fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
+    let mut program = run_as_root(cargo_test()).env("ATOLL_TEST_HOME", home);
     program = program.args(&choice.filter);
     if choice.full {
         program = program.args(["--", "--include-ignored"]);

@@ -12,12 +12,15 @@ use super::TemplateName;
 const LAST_LINES: usize = 20;
 /// Bytes kept of one line.
 const LINE_BYTES: usize = 400;
+/// Bytes of a log; a step that writes more is not cut short, only its log is.
+const LOG_BYTES: u64 = 64 * 1024 * 1024;
 
 /// `<home>/build-logs/<name>-<milliseconds>.log`.
 #[derive(Debug)]
 pub(crate) struct BuildLog {
     path: PathBuf,
     file: File,
+    bytes: u64,
     last: LastLines,
 }
 
@@ -30,6 +33,7 @@ impl BuildLog {
         Ok(Self {
             path,
             file,
+            bytes: 0,
             last: LastLines::default(),
         })
     }
@@ -61,8 +65,20 @@ impl BuildLog {
     }
 
     fn write(&mut self, bytes: &[u8]) {
+        if self.bytes > LOG_BYTES {
+            return;
+        }
+        self.bytes += bytes.len() as u64;
+        let end: &[u8] = if self.bytes > LOG_BYTES {
+            b"\n--- the log ends here: it has 64 MiB\n"
+        } else {
+            b""
+        };
         // A full disk fails the build where it matters; the log is not that place.
-        let _ = self.file.write_all(bytes);
+        let _ = self
+            .file
+            .write_all(bytes)
+            .and_then(|()| self.file.write_all(end));
     }
 }
 

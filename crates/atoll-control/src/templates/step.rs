@@ -39,10 +39,9 @@ impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run { command, .. } => {
-                let mut lines = command
-                    .lines()
-                    .map(str::trim)
-                    .filter(|line| !line.is_empty() && !line.starts_with('#'));
+                let mut lines = command.lines().map(str::trim).filter(|line| {
+                    !line.is_empty() && !line.starts_with('#') && !line.starts_with("set -")
+                });
                 let first: String = lines.next().unwrap_or_default().chars().take(100).collect();
                 write!(
                     out,

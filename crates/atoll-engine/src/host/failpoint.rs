@@ -2,8 +2,8 @@
 //!
 //! Compiled in only with the feature `failpoints`; otherwise reaching one
 //! costs nothing. Chosen by `ATOLL_FAILPOINT=<object>:<before|after>`.
-//! `ATOLL_FAILPOINT_FAMILY=<pid>` also ends that process first, so that a
-//! test can take monitor and client down together. `ATOLL_FAILPOINT_LOG`
+//! With `ATOLL_FAILPOINT_SCOPE=family` a monitor takes its client along, so
+//! that nobody is left who could clean up. `ATOLL_FAILPOINT_LOG`
 //! names a file to which every point reached is appended.
 
 use super::HostObject;
@@ -51,11 +51,16 @@ pub(crate) fn reach(object: HostObject, moment: Moment) {
     if std::env::var("ATOLL_FAILPOINT").as_deref() != Ok(point.as_str()) {
         return;
     }
-    use rustix::process::{Pid, Signal, getpid, kill_process};
-    if let Ok(other) = std::env::var("ATOLL_FAILPOINT_FAMILY")
-        && let Some(other) = other.parse().ok().and_then(Pid::from_raw)
+    use rustix::process::{Signal, getpid, getppid, kill_process};
+    let is_monitor = std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == "monitor");
+    let with_family = std::env::var("ATOLL_FAILPOINT_SCOPE").as_deref() == Ok("family");
+    if is_monitor
+        && with_family
+        && let Some(client) = getppid()
     {
-        let _ = kill_process(other, Signal::KILL);
+        let _ = kill_process(client, Signal::KILL);
     }
     let _ = kill_process(getpid(), Signal::KILL);
 }

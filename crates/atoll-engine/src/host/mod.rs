@@ -17,7 +17,7 @@ use failpoint::Moment;
 macro_rules! host_objects {
     ($($(#[doc = $doc:literal])* $name:ident => $text:literal,)*) => {
         /// A thing on the host that Atoll makes and must take away again.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum HostObject { $($(#[doc = $doc])* $name,)* }
 
         impl HostObject {

@@ -39,17 +39,18 @@ impl ProcessIdentity {
     pub fn of(pid: i32) -> io::Result<Self> {
         Ok(Self {
             pid,
-            start_ticks: start_ticks(pid)?,
+            start_ticks: Stat::of(pid)?.start_ticks,
             boot_id: boot_id()?,
         })
     }
 
-    /// Whether exactly this process still runs. A zombie does not: it holds nothing.
+    /// Whether exactly this process still runs. One that is on its way out, or
+    /// a zombie, does not: it will never do anything again.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         boot_id().is_ok_and(|boot| boot == self.boot_id)
-            && start_ticks(self.pid).is_ok_and(|ticks| ticks == self.start_ticks)
-            && state(self.pid).is_ok_and(|state| !matches!(state, 'Z' | 'X'))
+            && Stat::of(self.pid)
+                .is_ok_and(|stat| stat.start_ticks == self.start_ticks && !stat.is_ending())
     }
 }
 
@@ -59,30 +60,41 @@ fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-/// Fields of `/proc/<pid>/stat` after the command, which may itself hold spaces and brackets.
-fn stat_fields(pid: i32) -> io::Result<Vec<String>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let after = text.rfind(')').map_or("", |end| &text[end + 1..]);
-    Ok(after.split_whitespace().map(str::to_owned).collect())
+/// What `/proc/<pid>/stat` says of a process.
+struct Stat {
+    state: char,
+    flags: u64,
+    start_ticks: u64,
 }
 
-fn start_ticks(pid: i32) -> io::Result<u64> {
-    stat_fields(pid)?
-        .get(19)
-        .and_then(|field| field.parse().ok())
-        .ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "no start time in /proc/<pid>/stat",
-            )
+impl Stat {
+    /// Set by the kernel as soon as a process begins to exit.
+    const PF_EXITING: u64 = 0x4;
+
+    fn of(pid: i32) -> io::Result<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The command before it may itself hold spaces and brackets.
+        let fields: Vec<&str> = text
+            .rfind(')')
+            .map_or("", |end| &text[end + 1..])
+            .split_whitespace()
+            .collect();
+        let field = |index: usize| fields.get(index).copied().unwrap_or_default();
+        let number = |index: usize| {
+            field(index).parse().map_err(|_| {
+                io::Error::new(io::ErrorKind::InvalidData, "cannot read /proc/<pid>/stat")
+            })
+        };
+        Ok(Self {
+            state: field(0).chars().next().unwrap_or('X'),
+            flags: number(6)?,
+            start_ticks: number(19)?,
         })
-}
+    }
 
-fn state(pid: i32) -> io::Result<char> {
-    Ok(stat_fields(pid)?
-        .first()
-        .and_then(|field| field.chars().next())
-        .unwrap_or('X'))
+    fn is_ending(&self) -> bool {
+        matches!(self.state, 'Z' | 'X') || self.flags & Self::PF_EXITING != 0
+    }
 }
 
 /// Runs `work` in a forked child and reports its error text, if any.

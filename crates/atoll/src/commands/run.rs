@@ -95,8 +95,8 @@ impl Interruption {
 
 impl Program {
     fn read(arguments: &RunArguments) -> anyhow::Result<Self> {
-        let from_input = arguments.program.as_deref() == Some(Path::new("-"));
-        let (text, path) = match (&arguments.code, arguments.program.as_deref()) {
+        let from_input = arguments.program() == Some(Path::new("-"));
+        let (text, path) = match (&arguments.code, arguments.program()) {
             (Some(code), _) => (code.clone().into_bytes(), None),
             (None, Some(_)) if from_input => (
                 read_bounded(std::io::stdin().lock(), "standard input")?,
@@ -229,11 +229,11 @@ async fn execute(
     let started = Instant::now();
     let mut process = live
         .guest()
-        .start(&program.command(&arguments.arguments, arguments.timeout))
+        .start(&program.command(&arguments.program_arguments(), arguments.timeout))
         .await
         .with_context(|| format!("cannot start the program on template `{}`", template.name))?;
     // A program that came by standard input has taken it all.
-    let input_is_free = arguments.program.as_deref() != Some(Path::new("-"));
+    let input_is_free = arguments.program() != Some(Path::new("-"));
     let input = process.input();
     let feeding = tokio::spawn(async move {
         if input_is_free {
@@ -316,6 +316,7 @@ async fn feed(input: &ProcessInput) {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Stream {
     Stdout,
     Stderr,

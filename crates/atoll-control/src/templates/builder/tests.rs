@@ -155,7 +155,7 @@ async fn steps_run_in_order_and_only_once() {
     let template = setting
         .builder
         .build(&spec, &BuildOptions::default(), &mut |event| {
-            events.push(event)
+            events.push(event);
         })
         .await
         .unwrap();

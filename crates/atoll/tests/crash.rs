@@ -1,0 +1,295 @@
+//! Atoll is killed with SIGKILL at every point where it makes something on
+//! the host, and started again: nothing may be left, and everything must work.
+//!
+//! The points are not listed here. They are generated from
+//! [`HostObject::ALL`], and a point that no scenario reaches fails the test.
+
+#![cfg(feature = "failpoints")]
+
+mod leftovers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use atoll_engine::host::HostObject;
+use atoll_engine::host::failpoint::Moment;
+
+/// The firewall is made by the first sandbox with a network and removed with
+/// the last one, so these tests must not overlap.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Who dies at a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Only the process that reaches it; its client, if any, sees that.
+    Alone,
+    /// Client and monitor together; only the next start can clean up.
+    Family,
+}
+
+/// State of the home in which a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Scenario {
+    /// Nothing was ever run: no disk template, no pool.
+    Cold,
+    /// Disks wait in the pool.
+    Warm,
+}
+
+/// A home of its own with the templates of the test home.
+struct TestHome {
+    directory: tempfile::TempDir,
+}
+
+impl TestHome {
+    fn new() -> Self {
+        let shared = PathBuf::from(std::env::var_os("ATOLL_TEST_HOME").expect(
+            "ATOLL_TEST_HOME is not set: run `cargo xtask test`, it builds the template that this test needs",
+        ));
+        let directory = tempfile::tempdir().unwrap();
+        for part in ["templates", "layers", "blobs"] {
+            std::os::unix::fs::symlink(shared.join(part), directory.path().join(part)).unwrap();
+        }
+        Self { directory }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().canonicalize().unwrap()
+    }
+
+    fn command(&self) -> Command {
+        let program = std::env::var_os("ATOLL_BIN")
+            .map_or_else(|| env!("CARGO_BIN_EXE_atoll").into(), PathBuf::from);
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.directory.path())
+            .env("ATOLL_HOME", self.directory.path())
+            .stdin(Stdio::null())
+            .args([
+                "run",
+                "--lang",
+                "python",
+                "--net",
+                "full",
+                "--disk",
+                "64M",
+                "-c",
+                "print(6*7)",
+            ]);
+        command
+    }
+
+    fn run(&self) -> Output {
+        self.command().output().unwrap()
+    }
+
+    fn prepare(scenario: Scenario) -> Self {
+        let home = Self::new();
+        if scenario == Scenario::Warm {
+            assert_works(&home, "first run");
+        }
+        home
+    }
+}
+
+fn assert_works(home: &TestHome, context: &str) {
+    let output = home.run();
+    assert!(
+        output.status.success() && output.stdout == b"42\n",
+        "{context}: the next run failed: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Points that a run reaches in each scenario.
+fn reached() -> BTreeMap<String, Scenario> {
+    let mut found = BTreeMap::new();
+    for scenario in [Scenario::Warm, Scenario::Cold] {
+        let home = TestHome::prepare(scenario);
+        let log = home.path().join("points");
+        let output = home
+            .command()
+            .env("ATOLL_FAILPOINT_LOG", &log)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        for point in fs::read_to_string(log).unwrap().lines() {
+            found.insert(point.to_owned(), scenario);
+        }
+    }
+    found
+}
+
+/// Points that this host cannot reach, with the reason.
+fn unreachable_here() -> BTreeSet<HostObject> {
+    let forwards =
+        fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1");
+    let unified = Path::new("/sys/fs/cgroup/unified/cgroup.procs").exists();
+    let mut objects = BTreeSet::new();
+    if forwards {
+        objects.insert(HostObject::ForwardingSwitch);
+    }
+    if !unified {
+        objects.insert(HostObject::Cgroup); // made by the runtime, within `container`
+    }
+    objects
+}
+
+#[test]
+fn a_kill_at_any_host_object_leaves_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let reached = reached();
+    let unreachable = unreachable_here();
+    for object in HostObject::ALL
+        .iter()
+        .filter(|object| !unreachable.contains(object))
+    {
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", object.name(), moment.name());
+            let scenario = *reached
+                .get(&point)
+                .unwrap_or_else(|| panic!("no run reaches `{point}`"));
+            for scope in [Scope::Alone, Scope::Family] {
+                kill_at(&point, scenario, scope);
+            }
+        }
+    }
+}
+
+/// Other sandboxes of this host may hold what a run would make, such as the firewall.
+const ATTEMPTS: usize = 20;
+
+fn kill_at(point: &str, scenario: Scenario, scope: Scope) {
+    let context = format!("killed at `{point}`, {scenario:?}, {scope:?}");
+    for _ in 0..ATTEMPTS {
+        let home = TestHome::prepare(scenario);
+        let log = home.path().join("points");
+        let mut command = home.command();
+        command
+            .env("ATOLL_FAILPOINT", point)
+            .env("ATOLL_FAILPOINT_LOG", &log);
+        if scope == Scope::Family {
+            command.env("ATOLL_FAILPOINT_SCOPE", "family");
+        }
+        let output = command.output().unwrap();
+        if fs::read_to_string(log)
+            .unwrap_or_default()
+            .lines()
+            .any(|line| line == point)
+        {
+            return check_after_kill(&home, &output, scope, &context);
+        }
+    }
+    panic!("{context}: not reached in {ATTEMPTS} runs");
+}
+
+fn check_after_kill(home: &TestHome, output: &Output, scope: Scope, context: &str) {
+    if scope == Scope::Family {
+        assert_eq!(
+            output.status.signal(),
+            Some(9),
+            "{context}: the client was not killed"
+        );
+    }
+    // A run that survived its monitor must not have lied about it.
+    if output.status.success() {
+        assert_eq!(output.stdout, b"42\n", "{context}");
+    }
+    // The kill reaches client and monitor one after the other; nobody can
+    // clean up after a process that has not died yet.
+    leftovers::wait_for_processes_below(&home.path(), context);
+    assert_works(home, context);
+    leftovers::assert_none(&home.path(), context);
+    leftovers::wait_for_processes_below(&home.path(), context);
+    let unfinished = walk(&home.path().join("disks")).into_iter().filter(|path| {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        name.starts_with("unfinished-") || name.ends_with(".new")
+    });
+    assert_eq!(
+        unfinished.collect::<Vec<_>>(),
+        Vec::<PathBuf>::new(),
+        "{context}"
+    );
+}
+
+fn walk(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            found.extend(walk(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+#[test]
+fn ten_runs_of_two_homes_do_not_notice_that_one_of_them_is_killed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let homes = [TestHome::new(), TestHome::new()];
+    let program = "import sys; print('up', flush=True); sys.stdin.read(); print(6*7)";
+    let start = |home: &TestHome| {
+        let mut command = home.command();
+        command
+            .arg("--")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let code = arguments
+            .iter()
+            .position(|argument| argument == "print(6*7)")
+            .unwrap();
+        arguments[code] = program.into();
+        let mut command = Command::new(command.get_program());
+        command
+            .args(arguments)
+            .current_dir(home.path())
+            .env("ATOLL_HOME", home.path());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut runs: Vec<_> = (0..10).map(|number| start(&homes[number % 2])).collect();
+    for run in &mut runs {
+        let mut line = [0_u8; 3];
+        std::io::Read::read_exact(run.stdout.as_mut().unwrap(), &mut line).unwrap();
+        assert_eq!(&line, b"up\n");
+    }
+    let mut victim = runs.remove(3);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    // A new start of the other home cleans up beside the nine that go on.
+    assert_works(&homes[0], "beside nine others");
+    for mut run in runs {
+        drop(run.stdin.take());
+        let output = run.wait_with_output().unwrap();
+        assert_eq!(
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&output.stdout).as_ref()
+            ),
+            (Some(0), "42\n")
+        );
+    }
+    for home in &homes {
+        leftovers::assert_none(&home.path(), "after ten runs");
+    }
+}
