@@ -135,7 +135,10 @@ fn a_person_can_work_in_it() {
     terminal.type_text("\x1a");
     terminal.wait_for("Stopped");
 
-    terminal.type_text("kill -KILL %1; wait; exit 7\r");
+    terminal.type_text("set -b; kill -KILL %1\r");
+    terminal.wait_for("Killed");
+
+    terminal.type_text("exit 7\r");
     let line = terminal.line.try_clone().unwrap();
     assert_eq!(terminal.exit_status(), Some(7));
     let after = tcgetattr(&line).unwrap();

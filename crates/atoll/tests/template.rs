@@ -91,9 +91,9 @@ fn a_spec_becomes_a_template_that_sandboxes_start_from() {
         "{built:#?}"
     );
 
-    let look = "echo $PWD $FROM_TOP $FROM_STEP; cat /srv/note; ls -R; cat index.html; id -un";
+    let look = "echo $PWD $FROM_TOP $FROM_STEP; cat /srv/note; cat index.html below/page.html; id -un";
     let seen = home.run(["run", "--template", "web", "--lang", "bash", "-c", look]);
-    let expected = "/srv/app top step\nbuilt by root with top\n/srv step\n.:\nbelow\nindex.html\n\n./below:\npage.html\nhellouser\n";
+    let expected = "/srv/app top step\nbuilt by root with top\n/srv step\nhellopageuser\n";
     assert_eq!(
         (seen.code, seen.stdout.as_str()),
         (0, expected),
@@ -103,7 +103,7 @@ fn a_spec_becomes_a_template_that_sandboxes_start_from() {
     let base = home.run(["template", "inspect", "base"]).json();
     let mut web = home.run(["template", "inspect", "web"]).json();
     let own = web["layers"].as_array().unwrap().len() - base["layers"].as_array().unwrap().len();
-    assert_eq!(own, 3, "one layer for each step that changes files");
+    assert_eq!(own, 4, "one layer for each step that may change files");
     assert_eq!(
         web["layers"].as_array().unwrap()[own..],
         base["layers"].as_array().unwrap()[..]
@@ -149,7 +149,7 @@ fn a_second_build_takes_every_step_from_the_cache() {
         ("done", 2),
         ("cached", 3),
         ("done", 4),
-        ("done", 5),
+        ("cached", 5),
         ("cached", 6),
         ("finished", 0),
     ];
@@ -368,7 +368,7 @@ fn mistakes_in_a_spec_are_named_with_their_line() {
             (125, ""),
             "{spec}{refused:#?}"
         );
-        for part in ["error: ", "bad"].iter().chain(&parts) {
+        for part in ["error: "].iter().chain(&parts) {
             assert!(
                 refused.stderr.contains(part),
                 "{part:?} for {spec}: {}",

@@ -104,7 +104,8 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
     let program = test::binary();
     let root = workspace::root();
     let mut script = format!(
-        "export ATOLL_BIN={INSIDE}/atoll ATOLL_TEST_HOME={INSIDE}/home ATOLL_TEST_TIME_FACTOR=10\n\
+        "export ATOLL_BIN={INSIDE}/atoll ATOLL_TEST_HOME={INSIDE}/home ATOLL_TEST_TIME_FACTOR=10 TMPDIR={INSIDE}/tmp\n\
+         mkdir $TMPDIR\n\
          mkdir -p {parent} && ln -s {INSIDE}/workspace {root}\n\
          mkdir -p {debug} && ln -s {INSIDE}/atoll {program}\n\
          failed=0\n",

@@ -13,7 +13,7 @@ use atoll_store::{Digest, LayerInfo, Layers, write_atomically};
 use serde::{Deserialize, Serialize};
 
 /// Changed when the same step would give other files than before.
-const BUILDER_VERSION: u32 = 1;
+const BUILDER_VERSION: u32 = 2;
 
 /// Everything that decides what a step makes.
 #[derive(Debug, Serialize)]

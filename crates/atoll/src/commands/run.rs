@@ -222,8 +222,7 @@ async fn execute(
         template.workdir.trim_end_matches('/'),
         program.name
     );
-    live.guest()
-        .write_file(&path, None, std::io::Cursor::new(program.text.clone()))
+    copy_in(live, &path, &program.text)
         .await
         .context("cannot copy the program into the sandbox")?;
     let started = Instant::now();
@@ -288,6 +287,18 @@ async fn execute(
     })
 }
 
+/// Puts the program where it runs. A template may have a directory that its user cannot write to.
+async fn copy_in(live: &LiveSandbox, path: &str, text: &[u8]) -> Result<(), GuestError> {
+    let write = |user| {
+        let text = std::io::Cursor::new(text.to_vec());
+        live.guest().write_file(path, user, text)
+    };
+    match write(None).await {
+        Err(GuestError::Refused { status: 403, .. }) => write(Some("root")).await,
+        other => other,
+    }
+}
+
 /// How the stream of events of a program ended.
 enum Ended {
     Exit(ExitStatus),
@@ -330,6 +341,8 @@ struct Collected {
     /// The end of standard error.
     evidence: Vec<u8>,
     total: u64,
+    /// How much is passed on; what is beyond is cut off.
+    limit: u64,
     truncated: u64,
 }
 
@@ -341,12 +354,17 @@ impl Collected {
             stderr: Vec::new(),
             evidence: Vec::new(),
             total: 0,
+            limit: arguments.max_output,
             truncated: 0,
         }
     }
 
     fn take(&mut self, stream: Stream, bytes: &[u8]) -> anyhow::Result<()> {
+        let allowed = self.limit.saturating_sub(self.total);
+        let allowed = usize::try_from(allowed).map_or(bytes.len(), |room| room.min(bytes.len()));
         self.total += bytes.len() as u64;
+        self.truncated += (bytes.len() - allowed) as u64;
+        let bytes = &bytes[..allowed];
         if matches!(stream, Stream::Stderr) {
             self.evidence.extend_from_slice(bytes);
             let surplus = self.evidence.len().saturating_sub(EVIDENCE_BYTES);

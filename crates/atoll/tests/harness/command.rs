@@ -107,6 +107,13 @@ impl Invocation {
         self
     }
 
+    /// Adds options, right after the name of the command.
+    pub fn and_options<S: AsRef<OsStr>>(mut self, options: &[S]) -> Self {
+        let options = options.iter().map(|word| word.as_ref().to_owned());
+        self.arguments.splice(1..1, options);
+        self
+    }
+
     /// Runs the command through another program, such as `unshare`.
     pub fn through<S: AsRef<OsStr>>(mut self, program: impl IntoIterator<Item = S>) -> Self {
         self.prefix = program

@@ -207,6 +207,8 @@ fn copy_packages(packages: &[String], root: &Path) -> Result<u64, SourceError> {
         .arg(root)
         .stdin(Stdio::null())
         .output();
+    // Its notes hold inode numbers of this copy.
+    let _ = fs::remove_dir_all(root.join("var/cache/ldconfig"));
     forget_times(root, begun)?;
     Ok(copy.count)
 }
