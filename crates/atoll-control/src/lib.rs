@@ -6,6 +6,7 @@
 
 mod live;
 pub mod outcome;
+pub mod service;
 pub mod templates;
 
 pub use live::{LiveSandbox, OpenError};

@@ -11,9 +11,9 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, SeekFrom, copy_file_range, flock, seek};
+use rustix::fs::{SeekFrom, copy_file_range, seek};
 
-use crate::host::file::{commit, make_dir, remove_file, remove_tree};
+use crate::host::file::{self, FileLock, commit, make_dir, remove_file, remove_tree};
 use crate::host::{HostObject, creates, loop_device, mount, program};
 use crate::{Limits, SandboxId};
 
@@ -50,7 +50,10 @@ impl Disks {
                 return Ok(image);
             }
         }
-        let template = pool.template(limits)?;
+        let template = match pool.existing_template() {
+            Some(template) => template,
+            None => pool.template(limits, &file::lock(&pool.lock_path())?)?,
+        };
         creates(HostObject::DiskImage, || sparse_copy(&template, &image))?;
         Ok(image)
     }
@@ -58,12 +61,12 @@ impl Disks {
     /// Fills the pool for `limits` again. Called when nobody waits.
     pub(crate) fn refill(&self, limits: &Limits) -> io::Result<()> {
         let pool = Pool::open(&self.dir, limits)?;
-        let Some(_lock) = pool.try_lock()? else {
+        let Some(lock) = file::try_lock(&pool.lock_path())? else {
             return Ok(()); // somebody else is filling it
         };
         // Under the lock, an unfinished copy has no author any more.
         pool.remove_unfinished()?;
-        let template = pool.template(limits)?;
+        let template = pool.template(limits, &lock)?;
         for _ in pool.ready()?.len()..POOL_SIZE {
             let name = SandboxId::random()?;
             let unfinished = pool.dir.join(format!("unfinished-{name}.img"));
@@ -134,17 +137,9 @@ impl Pool {
         Ok(Self { dir })
     }
 
-    fn try_lock(&self) -> io::Result<Option<File>> {
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.dir.join("lock"))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    /// Whoever makes files here holds this lock.
+    fn lock_path(&self) -> PathBuf {
+        self.dir.join("lock")
     }
 
     fn named(&self, prefix: &str) -> io::Result<Vec<PathBuf>> {
@@ -168,16 +163,22 @@ impl Pool {
             .try_for_each(|path| remove_file(path))
     }
 
-    /// The empty file system of this size, made on first use.
-    fn template(&self, limits: &Limits) -> io::Result<PathBuf> {
+    fn existing_template(&self) -> Option<PathBuf> {
         let template = self.dir.join("template.img");
-        if !template.exists() {
-            let unfinished = self
-                .dir
-                .join(format!("unfinished-{}.img", SandboxId::random()?));
-            format(&unfinished, limits)?;
-            commit(HostObject::DiskTemplate, &unfinished, &template)?;
+        template.exists().then_some(template)
+    }
+
+    /// The empty file system of this size, made on first use.
+    fn template(&self, limits: &Limits, _lock: &FileLock) -> io::Result<PathBuf> {
+        if let Some(template) = self.existing_template() {
+            return Ok(template);
         }
+        let template = self.dir.join("template.img");
+        let unfinished = self
+            .dir
+            .join(format!("unfinished-{}.img", SandboxId::random()?));
+        format(&unfinished, limits)?;
+        commit(HostObject::DiskTemplate, &unfinished, &template)?;
         Ok(template)
     }
 }

@@ -6,15 +6,14 @@
 //! anything else of the sandbox exists, and given back after everything else
 //! is gone. So whatever a crash leaves, a lease whose owner is dead leads to it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RUN_DIR, slot_dir};
-use crate::host::file::{make_dir, remove_tree, write_state};
+use crate::host::file::{self, make_dir, remove_tree, write_state};
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
 use crate::{NetworkMode, SandboxId};
@@ -48,7 +47,7 @@ impl Lease {
 
 /// The host-wide lock; held while leases change hands.
 pub(crate) struct HostLock {
-    _file: File,
+    _lock: file::FileLock,
 }
 
 impl HostLock {
@@ -56,13 +55,9 @@ impl HostLock {
     pub(crate) fn take() -> io::Result<Self> {
         make_dir(Path::new(RUN_DIR), 0o711)?;
         make_dir(&Path::new(RUN_DIR).join("slots"), 0o711)?;
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(Path::new(RUN_DIR).join("lock"))?;
-        flock(&file, FlockOperation::LockExclusive)?;
-        Ok(Self { _file: file })
+        Ok(Self {
+            _lock: file::lock(&Path::new(RUN_DIR).join("lock"))?,
+        })
     }
 
     /// Takes the lowest free slot for this process.
@@ -100,9 +95,9 @@ impl HostLock {
             let path = entry.path();
             if path.file_name().is_some_and(|name| name != "lease.json") {
                 if entry.file_type()?.is_dir() {
-                    remove_tree(&path)?
+                    remove_tree(&path)?;
                 } else {
-                    crate::host::file::remove_file(&path)?
+                    file::remove_file(&path)?;
                 }
             }
         }
@@ -125,7 +120,7 @@ impl HostLock {
                     claimed.push(lease);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    remove_tree(&slot_dir(slot))?
+                    remove_tree(&slot_dir(slot))?;
                 }
                 Err(error) => return Err(error),
             }

@@ -26,7 +26,7 @@ pub fn reconcile() -> io::Result<Vec<SandboxId>> {
                 failure = Some(io::Error::new(
                     error.kind(),
                     format!("sandbox {}: {error}", lease.sandbox),
-                ))
+                ));
             }
         }
     }

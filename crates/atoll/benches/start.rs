@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use atoll_control::LiveSandbox;
 use atoll_control::templates::TemplateCatalog;
 use atoll_engine::{
-    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice, Runtime, SandboxId, SandboxSpec,
-    SlotRange,
+    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice, Runtime,
+    SandboxId, SandboxSpec, SlotRange,
 };
 use atoll_guest_client::{InitRequest, ProcessEvent};
 
@@ -34,8 +34,14 @@ struct Options {
 fn main() -> Result<()> {
     let options = options()?;
     let bench = Bench::prepare()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    println!("container tier, template `base`, {} rounds one after the other\n", options.count);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    println!(
+        "container tier, template `base`, {} rounds one after the other\n",
+        options.count
+    );
     let (atoll, runc) = runtime.block_on(bench.take_turns(options.count))?;
     report(&atoll, &runc);
     println!("\n{} at once\n", options.parallel);
@@ -46,14 +52,24 @@ fn main() -> Result<()> {
 }
 
 fn options() -> Result<Options> {
-    let mut options = Options { count: 100, parallel: 50, idle: 100 };
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let mut options = Options {
+        count: 100,
+        parallel: 50,
+        idle: 100,
+    };
+    let mut arguments = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
         let target = match argument.as_str() {
             "--count" => &mut options.count,
             "--parallel" => &mut options.parallel,
             "--idle" => &mut options.idle,
-            other => return Err(format!("unknown option `{other}` (--count, --parallel, --idle)").into()),
+            other => {
+                return Err(
+                    format!("unknown option `{other}` (--count, --parallel, --idle)").into(),
+                );
+            }
         };
         *target = arguments.next().ok_or("a number is missing")?.parse()?;
     }
@@ -98,16 +114,31 @@ struct Bench {
 
 impl Bench {
     fn prepare() -> Result<Self> {
-        let home = PathBuf::from(std::env::var_os("ATOLL_HOME").ok_or("ATOLL_HOME is not set: use `cargo xtask bench start`")?);
-        let runc = ["/usr/bin/runc", "/usr/sbin/runc"].iter().map(PathBuf::from).find(|path| path.exists());
+        let home = PathBuf::from(
+            std::env::var_os("ATOLL_HOME")
+                .ok_or("ATOLL_HOME is not set: use `cargo xtask bench start`")?,
+        );
+        let runc = ["/usr/bin/runc", "/usr/sbin/runc"]
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.exists());
         let runc = runc.ok_or("`runc` is not installed (apt-get install runc)")?;
         atoll_engine::reconcile()?;
         let catalog = TemplateCatalog::open(&home)?;
-        let template = catalog.get(&"base".parse()?)?.ok_or("there is no template `base` (atoll template build base)")?;
-        let layers = tokio::runtime::Builder::new_current_thread().build()?.block_on(catalog.layer_directories(&template))?;
-        let guest = fs::read_dir(home.join("guest"))?.flatten().map(|entry| entry.path()).max_by_key(|path| {
-            path.metadata().and_then(|metadata| metadata.modified()).ok()
-        });
+        let template = catalog
+            .get(&"base".parse()?)?
+            .ok_or("there is no template `base` (atoll template build base)")?;
+        let layers = tokio::runtime::Builder::new_current_thread()
+            .build()?
+            .block_on(catalog.layer_directories(&template))?;
+        let guest = fs::read_dir(home.join("guest"))?
+            .flatten()
+            .map(|entry| entry.path())
+            .max_by_key(|path| {
+                path.metadata()
+                    .and_then(|metadata| metadata.modified())
+                    .ok()
+            });
         let config = EngineConfig {
             guest: guest.ok_or("no guest in the home: run `atoll run` once")?,
             home,
@@ -115,7 +146,10 @@ impl Bench {
             oci_runtime: OciRuntimeChoice::Builtin,
             slot_range: SlotRange::default(),
         };
-        let on_runc = EngineConfig { oci_runtime: OciRuntimeChoice::External(runc.clone()), ..config.clone() };
+        let on_runc = EngineConfig {
+            oci_runtime: OciRuntimeChoice::External(runc.clone()),
+            ..config.clone()
+        };
         Ok(Self {
             atoll: Arc::new(ContainerRuntime::new(config)),
             on_runc: Arc::new(ContainerRuntime::new(on_runc)),
@@ -153,7 +187,12 @@ impl Bench {
         let first = start.elapsed();
         let end = Instant::now();
         live.destroy().await?;
-        Ok(Round { create, first: Some(first), destroy: end.elapsed(), whole: start.elapsed() })
+        Ok(Round {
+            create,
+            first: Some(first),
+            destroy: end.elapsed(),
+            whole: start.elapsed(),
+        })
     }
 
     async fn take_turns(&self, count: usize) -> Result<(Times, Times)> {
@@ -175,17 +214,27 @@ impl Bench {
 
     async fn burst(&self, parallel: usize) -> Result<(Times, Times)> {
         let (mut atoll, mut runc) = (Times::default(), Times::default());
-        for round in futures_util::future::join_all((0..parallel).map(|_| self.atoll_round())).await {
+        for round in futures_util::future::join_all((0..parallel).map(|_| self.atoll_round())).await
+        {
             atoll.add(&round?);
         }
         let donor = self.open(&self.on_runc).await?;
         let bundles = Bundles::copy(&donor, parallel)?;
         let rounds: Vec<Result<Round>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..parallel).map(|number| {
-                let bundles = &bundles;
-                scope.spawn(move || bundles.round(&self.runc, number))
-            }).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+            let threads: Vec<_> = (0..parallel)
+                .map(|number| {
+                    let bundles = &bundles;
+                    scope.spawn(move || bundles.round(&self.runc, number))
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|_| Err("a thread panicked".into()))
+                })
+                .collect()
         });
         for round in rounds {
             runc.add(&round?);
@@ -214,7 +263,10 @@ impl Bench {
         println!("monitor  {:>7} KiB PSS each", monitor / n);
         println!("guest    {:>7} KiB PSS each", guest / n);
         println!("runtime  {:>7} KiB (nothing of it stays)", 0);
-        println!("kernel   {:>7} KiB each (slab, stacks, page tables, per-CPU)", kernel / n);
+        println!(
+            "kernel   {:>7} KiB each (slab, stacks, page tables, per-CPU)",
+            kernel / n
+        );
         println!("sum      {:>7} KiB each", (monitor + guest + kernel) / n);
         for live in sandboxes {
             live.destroy().await?;
@@ -224,7 +276,10 @@ impl Bench {
 }
 
 async fn first_command(live: &LiveSandbox) -> Result<()> {
-    let command = atoll_guest_client::Command { cmd: "/bin/true".to_owned(), ..atoll_guest_client::Command::default() };
+    let command = atoll_guest_client::Command {
+        cmd: "/bin/true".to_owned(),
+        ..atoll_guest_client::Command::default()
+    };
     let mut process = live.guest().start(&command).await?;
     while let Some(event) = process.next().await? {
         if matches!(event, ProcessEvent::End(_)) {
@@ -243,11 +298,18 @@ struct Lease {
 impl Lease {
     fn of(id: &SandboxId) -> Result<Self> {
         for entry in fs::read_dir("/run/atoll/slots")?.flatten() {
-            let Ok(text) = fs::read(entry.path().join("lease.json")) else { continue };
+            let Ok(text) = fs::read(entry.path().join("lease.json")) else {
+                continue;
+            };
             let lease: serde_json::Value = serde_json::from_slice(&text)?;
             if lease["sandbox"] == id.as_str() {
-                let monitor = lease["owner"]["pid"].as_i64().ok_or("a lease without owner")?;
-                return Ok(Self { dir: entry.path(), monitor: i32::try_from(monitor)? });
+                let monitor = lease["owner"]["pid"]
+                    .as_i64()
+                    .ok_or("a lease without owner")?;
+                return Ok(Self {
+                    dir: entry.path(),
+                    monitor: i32::try_from(monitor)?,
+                });
             }
         }
         Err("the sandbox has no lease".into())
@@ -266,50 +328,84 @@ impl Bundles {
         let lease = Lease::of(donor.sandbox().id())?;
         let directory = tempfile::tempdir()?;
         for number in 0..count {
-            let mut config: serde_json::Value = serde_json::from_slice(&fs::read(lease.dir.join("config.json"))?)?;
+            let mut config: serde_json::Value =
+                serde_json::from_slice(&fs::read(lease.dir.join("config.json"))?)?;
             config["process"]["args"] = serde_json::json!(["/bin/sleep", "600"]);
             config["linux"]["cgroupsPath"] = format!("/atoll-bench/{number}").into();
             let bundle = directory.path().join(number.to_string());
             fs::create_dir(&bundle)?;
             fs::write(bundle.join("config.json"), config.to_string())?;
         }
-        Ok(Self { monitor: lease.monitor, directory })
+        Ok(Self {
+            monitor: lease.monitor,
+            directory,
+        })
     }
 
     fn round(&self, runc: &Path, number: usize) -> Result<Round> {
         let name = format!("bench-{}-{number}", std::process::id());
-        let bundle = self.directory.path().join(number.to_string()).display().to_string();
+        let bundle = self
+            .directory
+            .path()
+            .join(number.to_string())
+            .display()
+            .to_string();
         let start = Instant::now();
         self.call(runc, &["create", "--bundle", &bundle, &name])?;
         self.call(runc, &["start", &name])?;
         let create = start.elapsed();
         let end = Instant::now();
         self.call(runc, &["delete", "-f", &name])?;
-        Ok(Round { create, first: None, destroy: end.elapsed(), whole: start.elapsed() })
+        Ok(Round {
+            create,
+            first: None,
+            destroy: end.elapsed(),
+            whole: start.elapsed(),
+        })
     }
 
     /// Calls `runc` where the root file system is mounted: in the monitor's mount namespace.
     fn call(&self, runc: &Path, arguments: &[&str]) -> Result<()> {
         let namespace = fs::File::open(format!("/proc/{}/ns/mnt", self.monitor))?;
-        let log = self.directory.path().join(format!("{}.log", arguments[arguments.len() - 1]));
+        let log = self
+            .directory
+            .path()
+            .join(format!("{}.log", arguments[arguments.len() - 1]));
         let output = fs::File::create(&log)?;
         let mut command = Command::new(runc);
-        command.arg("--root").arg(self.directory.path().join("state")).args(arguments);
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        command
+            .arg("--root")
+            .arg(self.directory.path().join("state"))
+            .args(arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
         // SAFETY: `setns` is a plain system call, safe between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 let kind = Some(rustix::thread::LinkNameSpaceType::Mount);
-                Ok(rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind)?)
+                Ok(rustix::thread::move_into_link_name_space(
+                    std::os::fd::AsFd::as_fd(&namespace),
+                    kind,
+                )?)
             });
         }
-        if command.status()?.success() { Ok(()) } else { Err(format!("runc {arguments:?}: {}", fs::read_to_string(log)?).into()) }
+        if command.status()?.success() {
+            Ok(())
+        } else {
+            Err(format!("runc {arguments:?}: {}", fs::read_to_string(log)?).into())
+        }
     }
 }
 
 impl Drop for Bundles {
     fn drop(&mut self) {
-        for root in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
+        for root in fs::read_dir("/sys/fs/cgroup")
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             let _ = fs::remove_dir(root.path().join("atoll-bench"));
         }
         let _ = fs::remove_dir("/sys/fs/cgroup/atoll-bench");
@@ -318,7 +414,10 @@ impl Drop for Bundles {
 
 fn children(pid: i32) -> Result<Vec<i32>> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    Ok(text.split_whitespace().filter_map(|child| child.parse().ok()).collect())
+    Ok(text
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect())
 }
 
 fn pss_kib(pid: i32) -> Result<u64> {
@@ -329,12 +428,16 @@ fn pss_kib(pid: i32) -> Result<u64> {
 /// Memory of the kernel that grows with sandboxes.
 fn kernel_kib() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
-    Ok(["Slab:", "KernelStack:", "PageTables:", "Percpu:"].iter().map(|name| field(&text, name)).sum())
+    Ok(["Slab:", "KernelStack:", "PageTables:", "Percpu:"]
+        .iter()
+        .map(|name| field(&text, name))
+        .sum())
 }
 
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 fn report(atoll: &Times, runc: &Times) {
@@ -349,10 +452,23 @@ fn report(atoll: &Times, runc: &Times) {
         ("runc:  create + start + delete -f", &runc.whole),
     ];
     for (name, times) in rows {
-        println!("{name:<44}{:>9.1}{:>9.1}{:>9.1}", at(times, 50), at(times, 95), at(times, 99));
+        println!(
+            "{name:<44}{:>9.1}{:>9.1}{:>9.1}",
+            at(times, 50),
+            at(times, 95),
+            at(times, 99)
+        );
     }
-    verdict("whole life, p50 against runc", at(&atoll.whole, 50) / at(&runc.whole, 50), 1.0);
-    verdict("destroy, p50 against runc delete -f", at(&atoll.destroy, 50) / at(&runc.destroy, 50), 0.5);
+    verdict(
+        "whole life, p50 against runc",
+        at(&atoll.whole, 50) / at(&runc.whole, 50),
+        1.0,
+    );
+    verdict(
+        "destroy, p50 against runc delete -f",
+        at(&atoll.destroy, 50) / at(&runc.destroy, 50),
+        0.5,
+    );
 }
 
 fn verdict(name: &str, ratio: f64, promise: f64) {
@@ -365,5 +481,7 @@ fn at(times: &[Duration], percent: usize) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(index).map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
+    sorted
+        .get(index)
+        .map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
 }

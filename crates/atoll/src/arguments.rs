@@ -136,8 +136,8 @@ pub(crate) struct SandboxArguments {
 }
 
 impl SandboxArguments {
-    pub(crate) fn limits(&self) -> Limits {
-        let default = Limits::default();
+    /// What was asked for; the rest as in `default`.
+    pub(crate) fn limits(&self, default: &Limits) -> Limits {
         Limits {
             memory_mib: self.memory.unwrap_or(default.memory_mib),
             cpu_millis: self.cpus.unwrap_or(default.cpu_millis),

@@ -100,9 +100,11 @@ impl Home {
                 .truncate(true)
                 .mode(0o755)
                 .open(&fresh)?;
-            file.write_all(GUEST)?;
+            let written = file.write_all(GUEST);
             drop(file);
-            fs::rename(&fresh, &path)
+            written
+                .and_then(|()| fs::rename(&fresh, &path))
+                .inspect_err(|_| drop(fs::remove_file(&fresh)))
         };
         unpack()
             .with_context(|| format!("cannot unpack the guest into `{}`", directory.display()))?;
@@ -125,8 +127,16 @@ fn default_path() -> anyhow::Result<PathBuf> {
 
 fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     match fs::read_to_string(path) {
-        Ok(text) => toml::from_str(&text)
-            .with_context(|| format!("invalid configuration `{}`", path.display())),
+        Ok(text) => toml::from_str(&text).map_err(|error| {
+            Hinted::error(
+                format!(
+                    "invalid configuration `{}`: {}",
+                    path.display(),
+                    error.to_string().trim_end()
+                ),
+                "correct it, or remove the file to take the defaults",
+            )
+        }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
         Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
     }

@@ -1,11 +1,7 @@
 //! Every limit, driven over its edge: the outcome names it with its value, the
 //! host does not suffer, and the next sandbox works.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod harness;
 
@@ -19,37 +15,73 @@ fn over_the_edge(home: &TestHome, arguments: &[&str]) -> Value {
     let finished = home.atoll(["run", "--json"]).and(arguments).finish();
     let report = finished.json();
     assert_eq!(report["exit_code"], json!(finished.code), "{report}");
-    assert_eq!(home.python("print(6*7)"), Finished::printed("42\n"), "the next run");
+    assert_eq!(
+        home.python("print(6*7)"),
+        Finished::printed("42\n"),
+        "the next run"
+    );
     report
 }
 
 #[test]
 fn memory_ends_the_program_that_takes_too_much() {
     let home = second_home();
-    let report = over_the_edge(&home, &["--memory", "64M", "-l", "python", "-c", "bytearray(300 << 20)"]);
-    assert_eq!(report["outcome"], json!({"kind": "memory_limit", "limit_mib": 64}));
+    let report = over_the_edge(
+        &home,
+        &[
+            "--memory",
+            "64M",
+            "-l",
+            "python",
+            "-c",
+            "bytearray(300 << 20)",
+        ],
+    );
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "memory_limit", "limit_mib": 64})
+    );
     assert_eq!(report["exit_code"], json!(137));
     let peak = report["usage"]["memory_peak_bytes"].as_u64().unwrap();
     assert!(peak <= 64 << 20, "{peak} bytes were used");
 
     // The same below the limit is fine.
-    let report = over_the_edge(&home, &["--memory", "512M", "-l", "python", "-c", "bytearray(300 << 20)"]);
+    let report = over_the_edge(
+        &home,
+        &[
+            "--memory",
+            "512M",
+            "-l",
+            "python",
+            "-c",
+            "bytearray(300 << 20)",
+        ],
+    );
     assert_eq!(report["outcome"], json!({"kind": "exited", "code": 0}));
 }
 
 #[test]
 fn memory_of_every_kind_counts() {
     let home = second_home();
-    let shared = "import mmap\nm = mmap.mmap(-1, 200 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1";
+    let shared =
+        "import mmap\nm = mmap.mmap(-1, 200 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1";
     let files = "open('/dev/shm/a', 'wb').write(bytes(60 << 20))\nx = bytearray(60 << 20)";
     for code in [shared, files] {
         let report = over_the_edge(&home, &["--memory", "96M", "-l", "python", "-c", code]);
-        assert_eq!(report["outcome"], json!({"kind": "memory_limit", "limit_mib": 96}), "{code}");
+        assert_eq!(
+            report["outcome"],
+            json!({"kind": "memory_limit", "limit_mib": 96}),
+            "{code}"
+        );
     }
     // Pages of files on the disk can be written out, so they are no reason to end anything.
     let cached = "dd if=/dev/zero of=big bs=1M count=200 status=none && cat big big > /dev/null && echo done";
     let report = over_the_edge(&home, &["--memory", "64M", "-l", "bash", "-c", cached]);
-    assert_eq!((&report["stdout"], &report["outcome"]["kind"]), (&json!("done\n"), &json!("exited")), "{report}");
+    assert_eq!(
+        (&report["stdout"], &report["outcome"]["kind"]),
+        (&json!("done\n"), &json!("exited")),
+        "{report}"
+    );
 }
 
 #[test]
@@ -79,11 +111,18 @@ fn cpu_time_is_what_was_allowed() {
         os.waitpid(child, 0)\n\
         print(time.monotonic() - start)";
     let report = over_the_edge(&home, &["--cpus", "0.5", "-l", "python", "-c", code]);
-    assert_eq!(report["outcome"], json!({"kind": "exited", "code": 0}), "{report}");
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "exited", "code": 0}),
+        "{report}"
+    );
     let wall: f64 = report["stdout"].as_str().unwrap().trim().parse().unwrap();
     let used = report["usage"]["cpu_usec"].as_f64().unwrap() / 1e6;
     assert!(used <= 0.75 * wall, "{used} s of CPU in {wall} s");
-    assert!(report["usage"]["throttled_usec"].as_u64() > Some(0), "{report}");
+    assert!(
+        report["usage"]["throttled_usec"].as_u64() > Some(0),
+        "{report}"
+    );
 }
 
 #[test]
@@ -100,7 +139,10 @@ fn a_fork_bomb_stays_within_its_processes() {
         \x20   print(count, flush=True)\n\
         \x20   raise SystemExit(3)";
     let report = over_the_edge(&home, &["--pids", "40", "-l", "python", "-c", code]);
-    assert_eq!(report["outcome"], json!({"kind": "pids_limit", "limit": 40}));
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "pids_limit", "limit": 40})
+    );
     let made: u64 = report["stdout"].as_str().unwrap().trim().parse().unwrap();
     // Up to 24 more are kept for Atoll's own processes inside, which uses a few of them.
     assert!((40..=64).contains(&(made + 1)), "{made} processes");
@@ -111,8 +153,14 @@ fn a_fork_bomb_stays_within_its_processes() {
 fn a_fork_bomb_that_never_ends_is_ended_by_its_timeout() {
     let home = second_home();
     let code = ":(){ :|:& };: ; while :; do :; done";
-    let report = over_the_edge(&home, &["--pids", "64", "--timeout", "1s", "-l", "bash", "-c", code]);
-    assert_eq!(report["outcome"], json!({"kind": "timeout", "limit_ms": 1000}));
+    let report = over_the_edge(
+        &home,
+        &["--pids", "64", "--timeout", "1s", "-l", "bash", "-c", code],
+    );
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "timeout", "limit_ms": 1000})
+    );
     assert_eq!(report["exit_code"], json!(124));
 }
 
@@ -123,7 +171,11 @@ fn threads_count_as_processes() {
         stop = threading.Event()\n\
         for _ in range(100): threading.Thread(target=stop.wait, daemon=True).start()";
     let report = over_the_edge(&home, &["--pids", "40", "-l", "python", "-c", code]);
-    assert_eq!(report["outcome"], json!({"kind": "pids_limit", "limit": 40}), "{report}");
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "pids_limit", "limit": 40}),
+        "{report}"
+    );
 }
 
 #[test]
@@ -131,18 +183,30 @@ fn a_full_disk_is_told_and_what_is_deleted_is_free_again() {
     let home = second_home();
     let fill = "head -c 1G /dev/zero > big";
     let report = over_the_edge(&home, &["--disk", "64M", "-l", "bash", "-c", fill]);
-    assert_eq!(report["outcome"], json!({"kind": "disk_full", "limit_mib": 64}), "{report}");
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "disk_full", "limit_mib": 64}),
+        "{report}"
+    );
     assert_eq!(report["exit_code"], json!(1));
     assert!(report["usage"]["disk_total_bytes"].as_u64() <= Some(64 << 20));
 
     // Below /usr and in /tmp, as root: it is all the same disk.
     let fill = "sudo sh -c 'head -c 1G /dev/zero > /usr/big'; head -c 1G /dev/zero > /tmp/big";
     let report = over_the_edge(&home, &["--disk", "64M", "-l", "bash", "-c", fill]);
-    assert_eq!(report["outcome"], json!({"kind": "disk_full", "limit_mib": 64}), "{report}");
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "disk_full", "limit_mib": 64}),
+        "{report}"
+    );
 
     let refill = "head -c 1G /dev/zero > big 2>/dev/null; rm big; head -c 40M /dev/zero > again && stat -c %s again";
     let report = over_the_edge(&home, &["--disk", "64M", "-l", "bash", "-c", refill]);
-    assert_eq!((&report["stdout"], &report["outcome"]["kind"]), (&json!("41943040\n"), &json!("exited")), "{report}");
+    assert_eq!(
+        (&report["stdout"], &report["outcome"]["kind"]),
+        (&json!("41943040\n"), &json!("exited")),
+        "{report}"
+    );
 }
 
 #[test]
@@ -150,7 +214,11 @@ fn files_are_counted() {
     let home = second_home();
     let code = "n = 0\nwhile True:\n    open(f'file-{n}', 'w').close()\n    n += 1";
     let report = over_the_edge(&home, &["--inodes", "512", "-l", "python", "-c", code]);
-    assert_eq!(report["outcome"], json!({"kind": "inodes_full", "limit": 512}), "{report}");
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "inodes_full", "limit": 512}),
+        "{report}"
+    );
     assert_eq!(report["usage"]["inodes_total"], json!(512));
 }
 
@@ -159,10 +227,20 @@ fn open_files_are_counted_per_process() {
     let home = second_home();
     let code = "files = []\nwhile True: files.append(open('/dev/null'))";
     let report = over_the_edge(&home, &["--open-files", "100", "-l", "python", "-c", code]);
-    assert_eq!(report["outcome"], json!({"kind": "open_files_limit", "limit": 100}), "{report}");
-    for (arguments, expected) in [(vec![], "16384\n16384\n"), (vec!["--open-files", "77"], "77\n77\n")] {
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "open_files_limit", "limit": 100}),
+        "{report}"
+    );
+    for (arguments, expected) in [
+        (vec![], "16384\n16384\n"),
+        (vec!["--open-files", "77"], "77\n77\n"),
+    ] {
         let show = home.atoll(["run", "-l", "bash", "-c", "ulimit -Sn; ulimit -Hn"]);
-        assert_eq!(show.and_options(&arguments).finish(), Finished::printed(expected));
+        assert_eq!(
+            show.and_options(&arguments).finish(),
+            Finished::printed(expected)
+        );
     }
     // Nor can root inside raise it.
     let raise = "sudo bash -c 'ulimit -n 4096' 2>/dev/null || echo refused";
@@ -178,7 +256,9 @@ fn a_timeout_ends_the_whole_tree() {
         "setsid sleep {marker}1 & (setsid sleep {marker}2 &); nohup sleep {marker}3 > /dev/null 2>&1 &\n\
          trap '' TERM INT HUP; echo ready; sleep {marker}4"
     );
-    let mut running = home.atoll(["run", "--timeout", "2s", "-l", "bash", "-c", &code]).start();
+    let mut running = home
+        .atoll(["run", "--timeout", "2s", "-l", "bash", "-c", &code])
+        .start();
     running.wait_for("ready\n");
     // Positive control: the host sees them while they run.
     eventually("four sleepers", || (sleepers(&marker) == 4).then_some(()));
@@ -190,8 +270,14 @@ fn a_timeout_ends_the_whole_tree() {
     );
     assert_eq!(sleepers(&marker), 0);
 
-    let report = over_the_edge(&home, &["--timeout", "300ms", "-l", "bash", "-c", "sleep 1000"]);
-    assert_eq!(report["outcome"], json!({"kind": "timeout", "limit_ms": 300}));
+    let report = over_the_edge(
+        &home,
+        &["--timeout", "300ms", "-l", "bash", "-c", "sleep 1000"],
+    );
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "timeout", "limit_ms": 300})
+    );
     assert_eq!(report["exit_code"], json!(124));
 }
 
@@ -208,8 +294,14 @@ fn sleepers(marker: &str) -> usize {
 #[test]
 fn a_frozen_or_stopped_program_is_ended_by_its_timeout_too() {
     let home = second_home();
-    let report = over_the_edge(&home, &["--timeout", "400ms", "-l", "bash", "-c", "kill -STOP $$"]);
-    assert_eq!(report["outcome"], json!({"kind": "timeout", "limit_ms": 400}));
+    let report = over_the_edge(
+        &home,
+        &["--timeout", "400ms", "-l", "bash", "-c", "kill -STOP $$"],
+    );
+    assert_eq!(
+        report["outcome"],
+        json!({"kind": "timeout", "limit_ms": 400})
+    );
 }
 
 #[test]
@@ -217,9 +309,13 @@ fn output_is_bounded() {
     let home = second_home();
     for code in ["yes", "yes >&2"] {
         let report = over_the_edge(&home, &["--max-output", "100k", "-l", "bash", "-c", code]);
-        assert_eq!(report["outcome"], json!({"kind": "output_limit", "limit_bytes": 102_400}));
+        assert_eq!(
+            report["outcome"],
+            json!({"kind": "output_limit", "limit_bytes": 102_400})
+        );
         assert_eq!(report["exit_code"], json!(1));
-        let kept = report["stdout"].as_str().unwrap().len() + report["stderr"].as_str().unwrap().len();
+        let kept =
+            report["stdout"].as_str().unwrap().len() + report["stderr"].as_str().unwrap().len();
         assert_eq!(kept, 102_400, "exactly what was allowed is shown");
     }
     let finished = home.run(["run", "--max-output", "1000", "-l", "bash", "-c", "yes"]);
@@ -229,7 +325,15 @@ fn output_is_bounded() {
         "atoll: output limit of 1000 bytes reached\nhint: allow more with --max-output, or write to a file\n"
     );
     // Exactly the limit is not too much.
-    let exact = home.run(["run", "--max-output", "1000", "-l", "bash", "-c", "head -c 1000 /dev/zero"]);
+    let exact = home.run([
+        "run",
+        "--max-output",
+        "1000",
+        "-l",
+        "bash",
+        "-c",
+        "head -c 1000 /dev/zero",
+    ]);
     assert_eq!((exact.code, exact.stdout.len()), (0, 1000));
 }
 
@@ -238,7 +342,11 @@ fn shared_memory_has_a_size() {
     let home = second_home();
     let code = "head -c 100M /dev/zero > /dev/shm/big || stat -c %s /dev/shm/big; echo fine > file && cat file";
     let finished = home.bash(code);
-    assert_eq!((finished.code, finished.stdout.as_str()), (0, "67108864\nfine\n"), "{finished:#?}");
+    assert_eq!(
+        (finished.code, finished.stdout.as_str()),
+        (0, "67108864\nfine\n"),
+        "{finished:#?}"
+    );
 }
 
 #[test]
@@ -254,7 +362,10 @@ fn other_writable_places_have_a_size_too() {
 fn impossible_limits_are_refused_before_anything_is_made() {
     let home = second_home();
     for (arguments, named) in [
-        (["--memory", "1M"], "memory (MiB) = 1 is outside 16..=16777216"),
+        (
+            ["--memory", "1M"],
+            "memory (MiB) = 1 is outside 16..=16777216",
+        ),
         (["--memory", "99T"], "memory (MiB) = 103809024 is outside"),
         (["--cpus", "0.001"], "cpus (1/1000) = 1 is outside 10..="),
         (["--cpus", "100000"], "cpus (1/1000) = 100000000 is outside"),
@@ -263,10 +374,25 @@ fn impossible_limits_are_refused_before_anything_is_made() {
         (["--inodes", "1"], "inodes = 1 is outside 256..="),
         (["--open-files", "1"], "open files = 1 is outside 64..="),
     ] {
-        let refused = home.atoll(["run", "-l", "bash", "-c", "true"]).and_options(&arguments).finish();
-        assert_eq!((refused.code, refused.stdout.as_str()), (125, ""), "{arguments:?}");
-        assert!(refused.stderr.starts_with(&format!("error: {named}")), "{refused:#?}");
-        assert!(refused.stderr.ends_with("hint: choose a value within the range\n"), "{refused:#?}");
+        let refused = home
+            .atoll(["run", "-l", "bash", "-c", "true"])
+            .and_options(&arguments)
+            .finish();
+        assert_eq!(
+            (refused.code, refused.stdout.as_str()),
+            (125, ""),
+            "{arguments:?}"
+        );
+        assert!(
+            refused.stderr.starts_with(&format!("error: {named}")),
+            "{refused:#?}"
+        );
+        assert!(
+            refused
+                .stderr
+                .ends_with("hint: choose a value within the range\n"),
+            "{refused:#?}"
+        );
     }
     assert!(!home.path().join("sandboxes").exists() && !home.path().join("disks").exists());
 }
@@ -282,7 +408,10 @@ fn the_smallest_limits_still_run_a_program() {
         (["--inodes", "256"], "echo 42 > f; cat f"),
         (["--open-files", "64"], "echo 42"),
     ] {
-        let finished = home.atoll(["run", "-l", "bash", "-c", code]).and_options(&arguments).finish();
+        let finished = home
+            .atoll(["run", "-l", "bash", "-c", code])
+            .and_options(&arguments)
+            .finish();
         assert_eq!(finished, Finished::printed("42\n"), "{arguments:?}");
     }
 }

@@ -91,7 +91,8 @@ fn a_spec_becomes_a_template_that_sandboxes_start_from() {
         "{built:#?}"
     );
 
-    let look = "echo $PWD $FROM_TOP $FROM_STEP; cat /srv/note; cat index.html below/page.html; id -un";
+    let look =
+        "echo $PWD $FROM_TOP $FROM_STEP; cat /srv/note; cat index.html below/page.html; id -un";
     let seen = home.run(["run", "--template", "web", "--lang", "bash", "-c", look]);
     let expected = "/srv/app top step\nbuilt by root with top\n/srv step\nhellopageuser\n";
     assert_eq!(

@@ -48,7 +48,7 @@ pub(super) fn boot(machine: &Machine, payload: &Path, mut line: impl FnMut(&str)
             "-device",
             "virtio-rng-pci",
         ])
-        .args(["-append", "console=ttyS0 quiet panic=-1"])
+        .args(["-append", "console=ttyS0 quiet loglevel=1 panic=-1"])
         .arg("-kernel")
         .arg(machine.kernel.image())
         .arg("-initrd")

@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use crate::failure::{Context as _, Outcome};
 use crate::packages;
 use crate::program::Program;
+use crate::test;
 use crate::workspace;
 use kernel::Kernel;
 pub(crate) use payload::Payload;
@@ -65,10 +66,11 @@ impl Machine {
 }
 
 /// What `cargo xtask machine` runs when nothing is asked for.
-const INTRODUCTION: &str =
-    "uname -r; stat -fc %T /sys/fs/cgroup; cat /sys/fs/cgroup/cgroup.controllers; nproc; free -m";
+const INTRODUCTION: &str = "uname -r; stat -fc %T /sys/fs/cgroup; \
+    cat /sys/fs/cgroup/cgroup.controllers; nproc; free -m";
 
 /// `cargo xtask machine`: runs a command in the machine and passes its status on.
+/// `atoll` and the tests' home are there if they were built before.
 pub(crate) fn show(command: &[String]) -> Outcome<ExitCode> {
     packages::install(&[packages::MACHINE])?;
     let script = if command.is_empty() {
@@ -76,7 +78,14 @@ pub(crate) fn show(command: &[String]) -> Outcome<ExitCode> {
     } else {
         command.join(" ")
     };
-    let status = Machine::prepare()?.run(&Payload::new(script), |line| println!("{line}"))?;
+    let mut payload = Payload::new(format!(
+        "export PATH={INSIDE}:$PATH ATOLL_HOME={INSIDE}/home\n{script}"
+    ));
+    let home = test::home()?;
+    if test::binary().exists() && home.join("templates").exists() {
+        payload.atoll(&home)?;
+    }
+    let status = Machine::prepare()?.run(&payload, |line| println!("{line}"))?;
     Ok(ExitCode::from(status))
 }
 

@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use super::kernel::Kernel;
 use crate::failure::{Context as _, Outcome};
 use crate::program::Program;
+use crate::test;
 
 /// Room for what is copied in and for what the command writes.
 const SIZE_MIB: u64 = 16 << 10;
+
+/// Parts of a home that mean nothing on another machine, or are not needed to run.
+const OF_THIS_HOST: [&str; 4] = ["disks", "sandboxes", "build-cache", "build-logs"];
 
 /// What to run and what to bring.
 pub(crate) struct Payload {
@@ -28,6 +32,19 @@ impl Payload {
     /// Adds a file or tree of the host, at a path below `/machine`.
     pub(crate) fn file(&mut self, from: impl Into<PathBuf>, to: impl Into<String>) {
         self.files.push((from.into(), to.into()));
+    }
+
+    /// Adds the `atoll` that tests drive, and their home.
+    pub(crate) fn atoll(&mut self, home: &Path) -> Outcome<()> {
+        self.file(test::binary(), "atoll");
+        let entries = fs::read_dir(home).context(|| format!("reading `{}`", home.display()))?;
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !OF_THIS_HOST.contains(&name.as_str()) {
+                self.file(entry.path(), format!("home/{name}"));
+            }
+        }
+        Ok(())
     }
 
     /// Makes the image.

@@ -15,6 +15,10 @@ for controller in $(cat /sys/fs/cgroup/cgroup.controllers); do
 	echo "+$controller" > /sys/fs/cgroup/cgroup.subtree_control
 done
 
+# A real system has the node of loop devices from the start, and a console with a size.
+modprobe loop
+stty cols 120 rows 40
+
 # QEMU's user network: an address behind its translation, and its DNS.
 hostname machine
 ip link set lo up

@@ -6,22 +6,18 @@
 //! `ATOLL_TEST_HOME`, and `ATOLL_TEST_TIME_FACTOR`, by which an emulated
 //! processor is slower and time bounds should be longer.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::{INSIDE, Machine, Payload};
-use crate::failure::{Context as _, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::test::{self, Tally};
 use crate::workspace;
 
 /// Lines of the console that are ours, around the output of each binary.
 const BEGIN: &str = "ATOLL-MACHINE-TESTS ";
 const END: &str = "ATOLL-MACHINE-TESTS-END ";
-
-/// Parts of a home that belong to the host it is on.
-const NOT_COPIED: [&str; 2] = ["disks", "sandboxes"];
 
 /// One test binary, and what came out of it.
 #[derive(Debug)]
@@ -117,7 +113,7 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
     let filter = filter
         .map(|filter| quoted(Path::new(filter)))
         .unwrap_or_default();
-    let mut files = vec![(program.clone(), "atoll".to_owned())];
+    let mut files = Vec::new();
     for (
         number,
         Binary {
@@ -146,15 +142,7 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
     for part in ["examples", "templates"] {
         payload.file(root.join(part), format!("workspace/{part}"));
     }
-    for entry in fs::read_dir(home)
-        .context(|| format!("reading `{}`", home.display()))?
-        .flatten()
-    {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !NOT_COPIED.contains(&name.as_str()) {
-            payload.file(entry.path(), format!("home/{name}"));
-        }
-    }
+    payload.atoll(home)?;
     Ok(payload)
 }
 

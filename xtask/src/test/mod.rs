@@ -186,7 +186,7 @@ fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
     })?;
     if !status.success() && tally.failed == 0 {
         tally.fail(format!(
-            "`cargo test` ended with {status} although no test says that it failed"
+            "`cargo test` ended with {status}, and no test says that it failed: see its errors above"
         ));
     }
     Ok(tally)

@@ -1,15 +1,18 @@
-//! State on disk, whole or absent and never half, and sockets beside it.
+//! State on disk, whole or absent and never half; locks and sockets beside it.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "this is the seam: each call here stands between the failpoints of a host object"
 )]
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
 
 use serde::Serialize;
 
@@ -74,5 +77,47 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+/// A lock on a file, held until dropped or until this process ends.
+pub(crate) struct FileLock {
+    _file: File,
+}
+
+/// Longest wait for a lock. Nobody holds one for more than a moment.
+const LOCK_BOUND: Duration = Duration::from_secs(30);
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Waits for the lock at `path`.
+pub(crate) fn lock(path: &Path) -> io::Result<FileLock> {
+    let start = Instant::now();
+    loop {
+        if let Some(lock) = try_lock(path)? {
+            return Ok(lock);
+        }
+        if start.elapsed() > LOCK_BOUND {
+            let what = format!(
+                "`{}` is locked by another process for more than {} s",
+                path.display(),
+                LOCK_BOUND.as_secs()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+}
+
+/// Takes the lock at `path`, unless somebody has it.
+pub(crate) fn try_lock(path: &Path) -> io::Result<Option<FileLock>> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(FileLock { _file: file })),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

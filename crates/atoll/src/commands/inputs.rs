@@ -1,43 +1,49 @@
 //! What a user hands to a sandbox: environment, files, and the sandbox itself.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use atoll_control::LiveSandbox;
 use atoll_control::templates::{Template, TemplateCatalog};
-use atoll_engine::{Attachment, SandboxId, SandboxSpec, reconcile};
-use atoll_guest_client::InitRequest;
+use atoll_control::{LiveSandbox, service};
+use atoll_engine::{Attachment, Limits, SandboxId, SandboxSpec};
+use atoll_guest_client::{Command, InitRequest, ProcessEvent};
 
 use super::template::ensure_template;
 use crate::arguments::{Isolation, SandboxArguments};
 use crate::failure::Hinted;
 use crate::home::{Home, require_root};
 
+/// A sandbox as the user asked for it.
+pub(crate) struct Opened {
+    pub(crate) live: LiveSandbox,
+    pub(crate) template: Template,
+    pub(crate) limits: Limits,
+}
+
 /// Checks everything that can be checked without a sandbox, then makes one.
 pub(crate) async fn open(
     home: &Home,
     arguments: &SandboxArguments,
     lifetime: Duration,
-) -> anyhow::Result<(LiveSandbox, Template)> {
+) -> anyhow::Result<Opened> {
     let environment = environment(&arguments.environment)?;
     let files = arguments
         .files
         .iter()
         .map(|text| FileInput::parse(text))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let limits = arguments.limits();
-    limits
-        .validate()
-        .map_err(|error| Hinted::error(error.to_string(), "choose a value within the range"))?;
+    check(&arguments.limits(&Limits::default()))?;
     require_root()?;
     match arguments.isolation {
         Isolation::Auto | Isolation::Container => {}
     }
-    reconcile().context("cannot remove what an interrupted run left behind")?;
 
     let template = ensure_template(home, &arguments.template).await?;
+    let limits = arguments.limits(&template.resources.apply(&Limits::default()));
+    check(&limits)?;
     let layers = TemplateCatalog::open(home.path())?
         .layer_directories(&template)
         .await?;
@@ -53,7 +59,7 @@ pub(crate) async fn open(
         hostname: id.to_string(),
         id,
         layers,
-        limits,
+        limits: limits.clone(),
         network: arguments.net.into(),
         env: BTreeMap::new(),
         lifetime: Some(lifetime),
@@ -66,13 +72,27 @@ pub(crate) async fn open(
         ..InitRequest::default()
     };
     let live = LiveSandbox::open(home.runtime()?, spec, init).await?;
-    for file in &files {
-        if let Err(error) = file.copy_into(&live).await {
-            live.destroy().await.ok();
-            return Err(error);
+    let furnished = async {
+        for file in &files {
+            file.copy_into(&live).await?;
         }
+        Ok(service::start(&live, &template).await?)
+    };
+    if let Err(error) = furnished.await {
+        live.destroy().await.ok();
+        return Err(error);
     }
-    Ok((live, template))
+    Ok(Opened {
+        live,
+        template,
+        limits,
+    })
+}
+
+fn check(limits: &Limits) -> anyhow::Result<()> {
+    limits
+        .validate()
+        .map_err(|error| Hinted::error(error.to_string(), "choose a value within the range"))
 }
 
 /// `NAME=VALUE`, or `NAME` to hand on the variable of the caller.
@@ -95,6 +115,9 @@ fn environment(entries: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
         })
         .collect()
 }
+
+/// How many names one `chmod` gets.
+const PROGRAMS_AT_ONCE: usize = 100;
 
 /// A file or directory of the host and its place in the sandbox.
 struct FileInput {
@@ -123,15 +146,25 @@ impl FileInput {
     }
 
     async fn copy_into(&self, live: &LiveSandbox) -> anyhow::Result<()> {
+        let mut programs = Vec::new();
         let mut pending = vec![(self.source.clone(), self.target.clone())];
         while let Some((source, target)) = pending.pop() {
-            if !source.is_dir() {
+            let reading = || format!("cannot read `{}`", source.display());
+            let metadata = std::fs::metadata(&source).with_context(reading)?;
+            if metadata.is_file() {
                 upload(live, &source, &target).await?;
+                if metadata.permissions().mode() & 0o111 != 0 {
+                    programs.push(target);
+                }
                 continue;
             }
-            for entry in std::fs::read_dir(&source)
-                .with_context(|| format!("cannot read `{}`", source.display()))?
-            {
+            if !metadata.is_dir() {
+                return Err(Hinted::error(
+                    format!("`{}` is neither a file nor a directory", source.display()),
+                    "copy regular files",
+                ));
+            }
+            for entry in std::fs::read_dir(&source).with_context(reading)? {
                 let entry = entry?;
                 let name = entry.file_name().into_string().map_err(|name| {
                     Hinted::error(
@@ -139,17 +172,17 @@ impl FileInput {
                         "rename it, or copy other files",
                     )
                 })?;
-                pending.push((
-                    entry.path(),
-                    format!("{}/{name}", target.trim_end_matches('/')),
-                ));
+                let place = format!("{}/{name}", target.trim_end_matches('/'));
+                pending.push((entry.path(), place));
             }
+        }
+        for group in programs.chunks(PROGRAMS_AT_ONCE) {
+            make_executable(live, group).await?;
         }
         Ok(())
     }
 }
 
-/// Copies one file, keeping whether it can be executed.
 async fn upload(live: &LiveSandbox, source: &Path, target: &str) -> anyhow::Result<()> {
     let file = tokio::fs::File::open(source)
         .await
@@ -157,6 +190,30 @@ async fn upload(live: &LiveSandbox, source: &Path, target: &str) -> anyhow::Resu
     live.guest()
         .write_file(target, None, file)
         .await
-        .with_context(|| format!("cannot write `{target}` in the sandbox"))?;
+        .with_context(|| format!("cannot write `{target}` in the sandbox"))
+}
+
+/// Gives files inside the right to be executed that they had outside.
+async fn make_executable(live: &LiveSandbox, targets: &[String]) -> anyhow::Result<()> {
+    let mut args = vec!["a+x".to_owned(), "--".to_owned()];
+    // Relative targets of files are below the home of the user.
+    args.extend_from_slice(targets);
+    let command = Command {
+        cmd: "chmod".to_owned(),
+        args,
+        cwd: Some("~".to_owned()),
+        ..Command::default()
+    };
+    let mut process = live.guest().start(&command).await?;
+    while let Some(event) = process.next().await? {
+        if let ProcessEvent::End(exit) = event {
+            anyhow::ensure!(
+                exit.code() == 0,
+                "cannot make {targets:?} executable: {}",
+                exit.text()
+            );
+            break;
+        }
+    }
     Ok(())
 }

@@ -16,6 +16,10 @@ use crate::home::Home;
 
 /// Runs the command that was typed.
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    // `gc` does it itself, and says what it found.
+    if !matches!(arguments.command, Command::Gc(_)) {
+        clean_up();
+    }
     match arguments.command {
         Command::Completions { shell } => {
             clap_complete::generate(
@@ -46,4 +50,14 @@ fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow:
     // A thread that still waits for standard input must not keep the command from ending.
     runtime.shutdown_background();
     result
+}
+
+/// Removes what an interrupted run of any home left on this host. What cannot
+/// be removed is said, and is in nobody's way: it keeps its lease.
+fn clean_up() {
+    if rustix::process::geteuid().is_root()
+        && let Err(error) = atoll_engine::reconcile()
+    {
+        eprintln!("warning: cannot remove what an interrupted run left: {error}");
+    }
 }

@@ -6,14 +6,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use atoll_control::LiveSandbox;
 use atoll_control::outcome::{EVIDENCE_BYTES, explain};
-use atoll_control::templates::Template;
 use atoll_engine::{Outcome, Stats};
 use atoll_guest_client::{Command, ExitStatus, GuestError, ProcessEvent, ProcessInput};
 use serde::Serialize;
 
-use super::inputs;
+use super::inputs::{self, Opened};
 use crate::arguments::{Language, RunArguments};
 use crate::failure::{self, Hinted};
 use crate::home::Home;
@@ -52,22 +50,22 @@ pub(crate) async fn run(home: &Home, arguments: &RunArguments) -> anyhow::Result
     let program = Program::read(arguments)?;
     let lifetime = arguments.timeout + LIFETIME_MARGIN;
     let mut interrupted = Interruption::listen()?;
-    let (live, template) = tokio::select! {
+    let opened = tokio::select! {
         opened = inputs::open(home, &arguments.sandbox, lifetime) => opened?,
         // The monitor notices that its client is gone and removes what it made.
         code = interrupted.next() => return Ok(code),
     };
     let finished = tokio::select! {
-        finished = execute(&live, &template, arguments, &program) => finished,
+        finished = execute(&opened, arguments, &program) => finished,
         code = interrupted.next() => {
-            live.destroy().await.ok();
+            opened.live.destroy().await.ok();
             return Ok(code);
         }
     };
-    let destroyed = live.destroy().await;
+    let destroyed = opened.live.destroy().await;
     let finished = finished?;
     destroyed.context("the sandbox could not be removed completely")?;
-    finished.show(&live, arguments, &template)
+    finished.show(&opened, arguments)
 }
 
 /// Ctrl-C and SIGTERM, and the exit status each of them means.
@@ -212,11 +210,15 @@ struct Finished {
 }
 
 async fn execute(
-    live: &LiveSandbox,
-    template: &Template,
+    opened: &Opened,
     arguments: &RunArguments,
     program: &Program,
 ) -> anyhow::Result<Finished> {
+    let Opened {
+        live,
+        template,
+        limits,
+    } = opened;
     let path = format!(
         "{}/{}",
         template.workdir.trim_end_matches('/'),
@@ -261,9 +263,8 @@ async fn execute(
     feeding.abort();
     let duration = started.elapsed();
     let stats = live.stats().await.unwrap_or_default();
-    let limits = arguments.sandbox.limits();
     let outcome = match ended {
-        Ended::Exit(exit) => explain(&exit, &stats, &limits, &output.evidence),
+        Ended::Exit(exit) => explain(&exit, &stats, limits, &output.evidence),
         Ended::Timeout => Outcome::Timeout {
             limit_ms: u64::try_from(arguments.timeout.as_millis()).unwrap_or(u64::MAX),
         },
@@ -288,7 +289,11 @@ async fn execute(
 }
 
 /// Puts the program where it runs. A template may have a directory that its user cannot write to.
-async fn copy_in(live: &LiveSandbox, path: &str, text: &[u8]) -> Result<(), GuestError> {
+async fn copy_in(
+    live: &atoll_control::LiveSandbox,
+    path: &str,
+    text: &[u8],
+) -> Result<(), GuestError> {
     let write = |user| {
         let text = std::io::Cursor::new(text.to_vec());
         live.guest().write_file(path, user, text)
@@ -415,17 +420,12 @@ impl Finished {
         }
     }
 
-    fn show(
-        self,
-        live: &LiveSandbox,
-        arguments: &RunArguments,
-        template: &Template,
-    ) -> anyhow::Result<ExitCode> {
+    fn show(self, opened: &Opened, arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         let exit_code = self.exit_code();
         if arguments.json {
             let report = RunReport {
-                sandbox_id: live.sandbox().id().as_str(),
-                template: template.name.as_str(),
+                sandbox_id: opened.live.sandbox().id().as_str(),
+                template: opened.template.name.as_str(),
                 isolation: "container",
                 outcome: &self.outcome,
                 exit_code,

@@ -23,7 +23,8 @@ pub(crate) async fn shell(home: &Home, arguments: &ShellArguments) -> anyhow::Re
     }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let (live, template) = inputs::open(home, &arguments.sandbox, arguments.timeout).await?;
+    let inputs::Opened { live, template, .. } =
+        inputs::open(home, &arguments.sandbox, arguments.timeout).await?;
     let mut envs = std::collections::BTreeMap::new();
     envs.insert(
         "TERM".to_owned(),

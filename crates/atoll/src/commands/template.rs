@@ -10,7 +10,6 @@ use atoll_control::templates::{
     BuildEvent, BuildOptions, Builder, Builtin, CacheUse, OutputStream, Template, TemplateCatalog,
     TemplateName, TemplateSpec, builtin_names,
 };
-use atoll_engine::reconcile;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::json;
 
@@ -55,7 +54,6 @@ pub(crate) async fn ensure_template(home: &Home, name: &str) -> anyhow::Result<T
 
 async fn build(home: &Home, arguments: &BuildArguments) -> anyhow::Result<()> {
     require_root()?;
-    reconcile().context("cannot remove what an interrupted run left behind")?;
     let builder = Builder::new(home.path(), home.runtime()?)?;
     let options = BuildOptions {
         cache: if arguments.no_cache {

@@ -201,6 +201,30 @@ impl Drop for TestHome {
     }
 }
 
+/// Processes of a sandbox, as the host numbers them.
+pub fn processes_of(sandbox: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let cgroups = fs::read_to_string(entry.path().join("cgroup")).ok()?;
+            cgroups.contains(sandbox).then_some(pid)
+        })
+        .collect()
+}
+
+/// PID 1 of a sandbox, as the host numbers it.
+pub fn init_of(sandbox: &str) -> i32 {
+    let is_first = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let names = status.lines().find(|line| line.starts_with("NSpid:"));
+        names.is_some_and(|line| line.split_whitespace().last() == Some("1"))
+    };
+    eventually("PID 1 of the sandbox", || {
+        processes_of(sandbox).into_iter().find(is_first)
+    })
+}
+
 /// Asks until there is an answer; fails when none comes within [`BOUND`].
 pub fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
