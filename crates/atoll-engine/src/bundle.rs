@@ -38,9 +38,10 @@ const CAPABILITIES: [Capability; 14] = [
 ];
 
 /// Files of `/proc` that speak of the host.
-const MASKED: [&str; 9] = [
+const MASKED: [&str; 10] = [
     "/proc/acpi",
     "/proc/asound",
+    "/proc/cmdline",
     "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
@@ -107,7 +108,7 @@ pub(crate) fn config(
         .cwd("/")
         .capabilities(sets)
         .rlimits(vec![
-            rlimit(PosixRlimitType::RlimitNofile, open_files(&spec.limits))?,
+            rlimit(PosixRlimitType::RlimitNofile, spec.limits.open_files)?,
             rlimit(PosixRlimitType::RlimitCore, 0)?,
         ])
         .build()?;
@@ -180,12 +181,6 @@ fn rlimit(
         .soft(value)
         .hard(value)
         .build()
-}
-
-/// The limit asked for, or the host's own hard limit where that is lower and cannot be raised.
-fn open_files(limits: &Limits) -> u64 {
-    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    hard.map_or(limits.open_files, |hard| hard.min(limits.open_files))
 }
 
 fn resources(limits: &Limits) -> Result<LinuxResources, OciSpecError> {

@@ -1,14 +1,16 @@
 //! The container tier, seen from the client: it starts a monitor for each
 //! sandbox and talks to it.
 
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -19,14 +21,18 @@ use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, r
 use crate::runtime::Stats;
 use crate::{
     Attachment, CreateError, Dial, Outcome, Runtime, Sandbox, SandboxError, SandboxId, SandboxSpec,
-    Tier, reconcile,
+    Tier, open_files_ceiling, reconcile,
 };
 
 /// A monitor that has not made its sandbox by then is given up.
 const CREATE_BOUND: Duration = Duration::from_secs(60);
 /// Answers that need no waiting for the sandbox itself.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// A monitor that has answered has nothing left to do but to exit.
+const FAREWELL_BOUND: Duration = Duration::from_secs(5);
 const DIAL_BOUND: Duration = Duration::from_secs(5);
+/// A longer log starts anew.
+const LOG_LIMIT: u64 = 4 * 1024 * 1024;
 const REPORT_LIMIT: u64 = 64 * 1024;
 
 /// Sandboxes as containers on this host's kernel.
@@ -41,13 +47,26 @@ impl ContainerRuntime {
         Self { config }
     }
 
+    /// Where monitors write what nobody is there to read.
+    fn open_log(&self) -> io::Result<File> {
+        let path = self.config.home.join("monitor.log");
+        let too_long = std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > LOG_LIMIT);
+        let mut options = File::options();
+        options.create(true).append(true).mode(0o600);
+        let log = options.open(path)?;
+        if too_long {
+            log.set_len(0)?;
+        }
+        Ok(log)
+    }
+
     fn start_monitor(&self) -> io::Result<Child> {
         let mut command = Command::new(&self.config.program);
         command
             .arg("monitor")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(self.open_log()?)
             .env_clear();
         // The client's environment is nobody's business beyond this point.
         let kept = [
@@ -72,6 +91,19 @@ impl Runtime for ContainerRuntime {
 
     fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, CreateError> {
         spec.limits.validate()?;
+        let ceiling = open_files_ceiling();
+        if spec.limits.open_files > ceiling {
+            return Err(CreateError::Host {
+                what: format!(
+                    "{} open files are more than this host allows ({ceiling})",
+                    spec.limits.open_files
+                ),
+                hint: Some(
+                    "ask for fewer, or raise the hard limit (`ulimit -Hn`) of the caller"
+                        .to_owned(),
+                ),
+            });
+        }
         let mut monitor = self
             .start_monitor()
             .map_err(|error| CreateError::Monitor(error.to_string()))?;
@@ -270,9 +302,9 @@ impl Sandbox for ContainerSandbox {
             lifeline.take();
         }
         if let Ok(mut monitor) = self.monitor.lock()
-            && let Some(mut monitor) = monitor.take()
+            && let Some(monitor) = monitor.take()
         {
-            let _ = monitor.wait();
+            farewell(monitor);
         }
         match answer {
             Ok(Answer::Ended(outcome)) => Ok(outcome),
@@ -289,4 +321,17 @@ impl Sandbox for ContainerSandbox {
 
 fn unexpected(answer: &Answer) -> SandboxError {
     SandboxError::Failed(format!("the monitor gave an unexpected answer: {answer:?}"))
+}
+
+/// Collects a monitor that has said its last word, or ends one that does not go.
+fn farewell(mut monitor: Child) {
+    let start = Instant::now();
+    while let Ok(None) = monitor.try_wait() {
+        if start.elapsed() > FAREWELL_BOUND {
+            let _ = monitor.kill();
+            let _ = monitor.wait();
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }

@@ -5,6 +5,7 @@
 //! per size; `ready-*.img` beside it are copies waiting for a sandbox; the
 //! disk in use is `<home>/disks/<sandbox>.img`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd as _;
@@ -41,6 +42,16 @@ impl Disks {
 
     /// Makes the disk of `sandbox`, from the pool if it has one.
     pub(crate) fn create(&self, sandbox: &SandboxId, limits: &Limits) -> io::Result<PathBuf> {
+        // A pool that is drained at this moment is made again.
+        match self.try_create(sandbox, limits) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.dir.exists() => {
+                self.try_create(sandbox, limits)
+            }
+            other => other,
+        }
+    }
+
+    fn try_create(&self, sandbox: &SandboxId, limits: &Limits) -> io::Result<PathBuf> {
         make_dir(&self.dir, 0o700)?;
         let image = self.image(sandbox);
         let pool = Pool::open(&self.dir, limits)?;
@@ -80,6 +91,23 @@ impl Disks {
         Ok(())
     }
 
+    /// Removes disks of sandboxes that are not among `known`, and returns how many.
+    pub(crate) fn remove_unknown(&self, known: &BTreeSet<SandboxId>) -> io::Result<usize> {
+        let mut removed = 0;
+        for entry in fs::read_dir(&self.dir).into_iter().flatten() {
+            let path = entry?.path();
+            let name = path
+                .file_stem()
+                .and_then(|name| name.to_str()?.parse().ok());
+            let is_image = path.extension().is_some_and(|extension| extension == "img");
+            if is_image && name.is_some_and(|name: SandboxId| !known.contains(&name)) {
+                remove_file(&path)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
     /// Directories of disks made in advance.
     fn pools(&self) -> io::Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.dir) {
@@ -109,9 +137,10 @@ impl Disks {
     /// Removes every disk made in advance, and returns the space that frees.
     pub(crate) fn drain(&self) -> io::Result<u64> {
         let bytes = self.pooled_bytes()?;
-        self.pools()?
-            .iter()
-            .try_for_each(|pool| remove_tree(pool))?;
+        for pool in self.pools()? {
+            let _lock = file::lock(&pool.join("lock"))?;
+            remove_tree(&pool)?;
+        }
         Ok(bytes)
     }
 }
@@ -158,9 +187,13 @@ impl Pool {
     }
 
     fn remove_unfinished(&self) -> io::Result<()> {
-        self.named("unfinished-")?
-            .iter()
-            .try_for_each(|path| remove_file(path))
+        self.named("unfinished-")?.iter().try_for_each(|path| {
+            if path.is_dir() {
+                remove_tree(path)
+            } else {
+                remove_file(path)
+            }
+        })
     }
 
     fn existing_template(&self) -> Option<PathBuf> {

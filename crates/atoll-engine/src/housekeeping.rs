@@ -1,12 +1,14 @@
 //! What a home keeps for speed or for the record, and can do without.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::disk::Disks;
+use crate::lease::HostLock;
 use crate::record::Records;
 use crate::{SandboxRecord, reconcile};
 
@@ -51,4 +53,13 @@ pub fn sweep_preview(home: &Path, age: Duration) -> io::Result<Swept> {
 /// When the records cannot be read.
 pub fn sandboxes(home: &Path) -> io::Result<Vec<SandboxRecord>> {
     Records::new(home.join("sandboxes")).list()
+}
+
+/// Layers on which sandboxes of any home stand now.
+///
+/// # Errors
+/// When the leases cannot be read.
+pub fn layers_in_use() -> io::Result<BTreeSet<PathBuf>> {
+    let leases = HostLock::take()?.leases()?;
+    Ok(leases.into_iter().flat_map(|lease| lease.layers).collect())
 }

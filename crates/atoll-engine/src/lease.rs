@@ -16,7 +16,7 @@ use crate::config::{RUN_DIR, slot_dir};
 use crate::host::file::{self, make_dir, remove_tree, write_state};
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
-use crate::{NetworkMode, SandboxId};
+use crate::{NetworkMode, SandboxId, SandboxSpec};
 
 /// First uid of slot 0: above `/etc/subuid` ranges and above what systemd gives to containers.
 const UID_FLOOR: u32 = 0x7000_0000;
@@ -32,6 +32,8 @@ pub(crate) struct Lease {
     pub(crate) home: PathBuf,
     pub(crate) sandbox: SandboxId,
     pub(crate) network: NetworkMode,
+    /// Layers the sandbox stands on; they must not be removed below it.
+    pub(crate) layers: Vec<PathBuf>,
 }
 
 impl Lease {
@@ -60,13 +62,8 @@ impl HostLock {
         })
     }
 
-    /// Takes the lowest free slot for this process.
-    pub(crate) fn lease(
-        &self,
-        home: &Path,
-        sandbox: &SandboxId,
-        network: NetworkMode,
-    ) -> io::Result<Lease> {
+    /// Takes the lowest free slot for the sandbox of `spec` in the home at `home`.
+    pub(crate) fn lease(&self, home: &Path, spec: &SandboxSpec) -> io::Result<Lease> {
         let owner = ProcessIdentity::current()?;
         let free = (0..SLOTS).find(|slot| !slot_dir(*slot).exists());
         let slot = free.ok_or_else(|| {
@@ -76,8 +73,9 @@ impl HostLock {
             slot,
             owner,
             home: home.to_owned(),
-            sandbox: sandbox.clone(),
-            network,
+            sandbox: spec.id.clone(),
+            network: spec.network,
+            layers: spec.layers.clone(),
         };
         creates(HostObject::SlotDirectory, || make_dir(&lease.dir(), 0o711))?;
         self.write(&lease)?;

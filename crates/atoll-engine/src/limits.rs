@@ -95,6 +95,14 @@ impl Limits {
     }
 }
 
+/// Most open files that this process may give to a sandbox.
+#[must_use]
+pub fn open_files_ceiling() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .maximum
+        .unwrap_or(u64::MAX)
+}
+
 /// Why a sandbox or a command in it ended. Values of limits are part of the
 /// outcome, so that a caller can say what to raise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,10 +1,18 @@
 //! What every start of Atoll does first: find what an interrupted run of any
 //! home left on this host, and remove it.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
+use std::path::Path;
 
+use crate::disk::Disks;
+use crate::host::HostObject;
+use crate::host::file::write_state;
+use crate::host::process::boot_id;
 use crate::lease::HostLock;
 use crate::monitor::release;
+use crate::record::Records;
 use crate::{Outcome, SandboxId};
 
 /// Removes every sandbox whose monitor is dead and returns their names.
@@ -23,14 +31,47 @@ pub fn reconcile() -> io::Result<Vec<SandboxId>> {
         match release(&lease.home, &lease, &outcome) {
             Ok(()) => removed.push(lease.sandbox),
             Err(error) => {
-                failure = Some(io::Error::new(
-                    error.kind(),
-                    format!("sandbox {}: {error}", lease.sandbox),
-                ));
+                let what = format!("sandbox {}: {error}", lease.sandbox);
+                failure = Some(io::Error::new(error.kind(), what));
             }
         }
     }
     failure.map_or(Ok(removed), Err)
+}
+
+/// After a restart of the host, whose leases are gone with `/run`: removes the
+/// disks that sandboxes of the home at `home` left and closes their records.
+///
+/// # Errors
+/// When something could not be removed; the next start tries again.
+pub fn reconcile_home(home: &Path) -> io::Result<usize> {
+    let marker = home.join("boot.json");
+    let boot = boot_id()?;
+    let seen: Option<String> = fs::read(&marker)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    if seen.as_deref() == Some(boot.as_str()) {
+        return Ok(0);
+    }
+    // Under the lock: whatever is made for a sandbox is made after its lease.
+    let lock = HostLock::take()?;
+    let known: BTreeSet<SandboxId> = lock
+        .leases()?
+        .into_iter()
+        .map(|lease| lease.sandbox)
+        .collect();
+    let removed = Disks::new(home.join("disks")).remove_unknown(&known)?;
+    let records = Records::new(home.join("sandboxes"));
+    let outcome = Outcome::Crashed {
+        detail: "the host was restarted".to_owned(),
+    };
+    for record in records.list()? {
+        if record.ended.is_none() && !known.contains(&record.id) {
+            records.end(&record.id, &outcome)?;
+        }
+    }
+    write_state(HostObject::BootMarker, &marker, &boot)?;
+    Ok(removed)
 }
 
 /// Sandboxes whose monitor is dead, without touching them.

@@ -44,6 +44,10 @@ impl Home {
             .with_context(|| format!("cannot make the home directory `{}`", path.display()))?;
         let path = path.canonicalize()?;
         let settings = read_settings(&path.join("config.toml"))?;
+        if rustix::process::geteuid().is_root() {
+            atoll_engine::reconcile_home(&path)
+                .context("cannot put the home in order after a restart")?;
+        }
         Ok(Self { path, settings })
     }
 
@@ -56,16 +60,18 @@ impl Home {
         self.settings.network_range.unwrap_or_default()
     }
 
+    /// Directory with the guests of this and earlier versions.
+    pub(crate) fn guests(&self) -> PathBuf {
+        self.path.join("guest")
+    }
+
     /// The runtime of the container tier.
     pub(crate) fn runtime(&self) -> anyhow::Result<Arc<dyn Runtime>> {
         Ok(Arc::new(ContainerRuntime::new(self.engine_config()?)))
     }
 
     pub(crate) fn engine_config(&self) -> anyhow::Result<EngineConfig> {
-        let chosen = std::env::var("ATOLL_OCI_RUNTIME")
-            .ok()
-            .or_else(|| self.settings.oci_runtime.clone());
-        let oci_runtime = match chosen.as_deref() {
+        let oci_runtime = match self.settings.oci_runtime.as_deref() {
             None | Some("builtin") => OciRuntimeChoice::Builtin,
             Some(program) => OciRuntimeChoice::External(find_program(program)?),
         };
@@ -86,7 +92,7 @@ impl Home {
             .take(12)
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let directory = self.path.join("guest");
+        let directory = self.guests();
         let path = directory.join(name);
         if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == GUEST.len() as u64) {
             return Ok(path);
@@ -126,20 +132,33 @@ fn default_path() -> anyhow::Result<PathBuf> {
 }
 
 fn read_settings(path: &Path) -> anyhow::Result<Settings> {
-    match fs::read_to_string(path) {
+    let mut settings: Settings = match fs::read_to_string(path) {
         Ok(text) => toml::from_str(&text).map_err(|error| {
-            Hinted::error(
-                format!(
-                    "invalid configuration `{}`: {}",
-                    path.display(),
-                    error.to_string().trim_end()
-                ),
-                "correct it, or remove the file to take the defaults",
-            )
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Settings::default()),
-        Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+            let what = format!(
+                "invalid configuration `{}`: {}",
+                path.display(),
+                error.to_string().trim_end()
+            );
+            Hinted::error(what, "correct the file, or remove it to use the defaults")
+        })?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Settings::default(),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read `{}`", path.display()));
+        }
+    };
+    if let Ok(runtime) = std::env::var("ATOLL_OCI_RUNTIME") {
+        settings.oci_runtime = Some(runtime);
     }
+    if let Ok(range) = std::env::var("ATOLL_NETWORK_RANGE") {
+        let parsed = range.parse().map_err(|error| {
+            Hinted::error(
+                format!("ATOLL_NETWORK_RANGE: {error}"),
+                "example: ATOLL_NETWORK_RANGE=10.87.0.0/16",
+            )
+        })?;
+        settings.network_range = Some(parsed);
+    }
+    Ok(settings)
 }
 
 /// `program` as a path: as it is if it names one, else by `PATH`.

@@ -4,6 +4,7 @@ mod arguments;
 mod commands;
 mod failure;
 mod home;
+mod log;
 mod quantity;
 mod terminal;
 
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
+    log::start();
     // The monitor forks, so it must be reached before anything starts a thread.
     if std::env::args_os()
         .nth(1)

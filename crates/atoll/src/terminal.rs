@@ -4,7 +4,24 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// Width of tables where nobody says how wide the terminal is.
+const DEFAULT_WIDTH: u16 = 100;
+
+/// An empty table in the style of all tables.
+pub(crate) fn table() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    // A serial console says it has no columns at all.
+    if table.width().is_none_or(|width| width == 0) {
+        table.set_width(DEFAULT_WIDTH);
+    }
+    table
+}
 
 /// Progress of one piece of long work.
 pub(crate) struct Progress {

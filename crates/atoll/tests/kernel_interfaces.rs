@@ -108,8 +108,11 @@ print(json.dumps({{
     "clone NEWNET": call(56, NEWNET | 17, 0, 0, 0, 0),
     "clone3": call(435, 0, 0),
     "x32 getpid": call(39 | 0x40000000),
-    "TIOCSTI": call(16, 0, 0x5412, 0),
-    "TIOCSTI with high bits": call(16, 0, 0x100005412, 0),
+    "AF_ALG with high bits": call(41, 0x100000026, 5, 0),
+    "AF_INET with high bits": call(41, 0x100000002, 1, 0),
+    "AF_BLUETOOTH": odd_socket(31, socket.SOCK_RAW),
+    "AF_TIPC": odd_socket(30, socket.SOCK_RAW),
+    "AF_XDP": odd_socket(44, socket.SOCK_RAW),
     "AF_VSOCK": odd_socket(40, socket.SOCK_STREAM),
     "AF_ALG": odd_socket(38, socket.SOCK_SEQPACKET),
     "AF_PACKET": odd_socket(17, socket.SOCK_RAW),
@@ -120,8 +123,9 @@ print(json.dumps({{
     let finished = home.python(&code);
     let expected = json!({
         "clone NEWUSER": ENOSYS, "clone NEWNET": ENOSYS, "clone3": ENOSYS, "x32 getpid": ENOSYS,
-        "TIOCSTI": ENOSYS, "TIOCSTI with high bits": ENOSYS, "AF_VSOCK": ENOSYS, "AF_ALG": ENOSYS, "AF_PACKET": EPERM,
-        "getpid": 0, "AF_INET": 0, "AF_UNIX": 0, "int 0x80": "failed",
+        "AF_VSOCK": ENOSYS, "AF_ALG": ENOSYS, "AF_ALG with high bits": ENOSYS, "AF_BLUETOOTH": ENOSYS,
+        "AF_TIPC": ENOSYS, "AF_XDP": ENOSYS, "AF_PACKET": EPERM, "int 0x80": "failed",
+        "getpid": 0, "AF_INET": 0, "AF_INET with high bits": 0, "AF_UNIX": 0,
     });
     assert_eq!(finished.json(), expected, "{finished:#?}");
 }

@@ -64,6 +64,12 @@ pub async fn layer_directories(
         .await
 }
 
+/// While it lives, no layer of its home is removed.
+#[derive(Debug)]
+pub struct LayersHeld {
+    _lock: Lock,
+}
+
 impl TemplateCatalog {
     /// The catalog of a home, made if missing.
     ///
@@ -184,15 +190,25 @@ impl TemplateCatalog {
     ) -> Result<Vec<Digest>, CatalogError> {
         let _lock = self.lock_against_builds()?;
         self.layers.sweep()?;
-        let kept = self.kept(in_use)?;
-        let mut removed = Vec::new();
-        for layer in self.layers.list()? {
-            if !kept.contains(&layer) {
-                self.layers.remove(&layer).await?;
-                removed.push(layer);
-            }
+        let garbage = self.garbage(in_use)?;
+        for layer in &garbage {
+            self.layers.remove(layer).await?;
         }
-        Ok(removed)
+        Ok(garbage)
+    }
+
+    /// Layers that no template has and no sandbox uses.
+    ///
+    /// # Errors
+    /// When a record cannot be read.
+    pub fn garbage(&self, in_use: &BTreeSet<Digest>) -> Result<Vec<Digest>, CatalogError> {
+        let kept = self.kept(in_use)?;
+        Ok(self
+            .layers
+            .list()?
+            .into_iter()
+            .filter(|layer| !kept.contains(layer))
+            .collect())
     }
 
     /// Makes the trees of a template's layers where they are missing, and
@@ -215,12 +231,25 @@ impl TemplateCatalog {
         Ok(paths)
     }
 
+    /// Keeps every layer of this home where it is until dropped. Hold it from
+    /// the choice of a template until the sandbox on it has its lease.
+    ///
+    /// # Errors
+    /// When the lock file cannot be opened.
+    pub async fn hold_layers(&self) -> Result<LayersHeld, CatalogError> {
+        let path = self.shared_lock_path();
+        match Lock::shared(&path).await {
+            Ok(lock) => Ok(LayersHeld { _lock: lock }),
+            Err(source) => Err(CatalogError::File { path, source }),
+        }
+    }
+
     /// The lock that one build of `name` holds.
     pub(super) fn build_lock_path(&self, name: &TemplateName) -> PathBuf {
         self.directory.join(format!(".{name}.lock"))
     }
 
-    /// The lock that every build shares and every removal wants alone.
+    /// The lock that builds and starting sandboxes share and removals want alone.
     pub(super) fn shared_lock_path(&self) -> PathBuf {
         self.directory.join(".builds")
     }

@@ -80,6 +80,8 @@ host_objects! {
     ControlSocket => "control_socket",
     /// The first process of the guest, let loose.
     GuestStart => "guest_start",
+    /// The note of the boot for which a home was last put in order.
+    BootMarker => "boot_marker",
     /// The record of what a sandbox is and how it ended.
     SandboxRecord => "sandbox_record",
 }

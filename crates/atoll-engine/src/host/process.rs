@@ -54,7 +54,8 @@ impl ProcessIdentity {
     }
 }
 
-fn boot_id() -> io::Result<String> {
+/// Which boot of the host this is.
+pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
         .trim()
         .to_owned())

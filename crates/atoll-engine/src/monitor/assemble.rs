@@ -49,7 +49,7 @@ fn control_path(lease: &Lease) -> PathBuf {
 pub(super) fn assemble(request: &MonitorRequest) -> Result<Running, Failure> {
     let MonitorRequest { config, spec } = request;
     let lease = HostLock::take()
-        .and_then(|lock| lock.lease(&config.home, &spec.id, spec.network))
+        .and_then(|lock| lock.lease(&config.home, spec))
         .map_err(|error| Failure::new("cannot lease a sandbox slot", &error))?;
     build(request, &lease).inspect_err(|failure| {
         let outcome = Outcome::Crashed {

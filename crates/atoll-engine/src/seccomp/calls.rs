@@ -105,6 +105,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "io_pgetevents",
     "io_setup",
     "io_submit",
+    "ioctl",
     "ioprio_get",
     "ioprio_set",
     "kill",

@@ -20,9 +20,9 @@ const ENOSYS: u32 = 38;
 
 /// Flags of `clone` that make namespaces: all but `CLONE_NEWTIME`, which shares a bit with the exit signal.
 const NAMESPACE_FLAGS: u64 = 0x7E02_0000;
-const TIOCSTI: u64 = 0x5412;
-const AF_ALG: u64 = 38;
-const AF_VSOCK: u64 = 40;
+/// Unix, IPv4, IPv6, netlink and packet sockets. Not the families through which
+/// a guest would reach the kernel's cryptography, the hypervisor, or drivers.
+const SOCKET_FAMILIES: [u64; 5] = [1, 2, 10, 16, 17];
 
 use calls::{ALLOWED, REFUSED};
 
@@ -31,21 +31,29 @@ use calls::{ALLOWED, REFUSED};
 #[error("the seccomp profile cannot be built: {0}")]
 pub(crate) struct SeccompError(String);
 
-/// Calls that are allowed only with some arguments: (call, argument, mask, value).
-/// A mask of `u64::MAX` compares the whole argument.
+/// Calls that are allowed only with some arguments: (call, argument, what it must be).
 fn conditional() -> Vec<(&'static str, u8, Comparison)> {
     vec![
         ("clone", 0, Comparison::NoneOf(NAMESPACE_FLAGS)),
-        ("socket", 0, Comparison::NotEqual(&[AF_ALG, AF_VSOCK])),
-        ("ioctl", 1, Comparison::NotEqual(&[TIOCSTI])),
+        ("socket", 0, Comparison::OneOf(&SOCKET_FAMILIES)),
     ]
 }
 
 enum Comparison {
     /// Allowed when no bit of the mask is set.
     NoneOf(u64),
-    /// Allowed when equal to none of these.
-    NotEqual(&'static [u64]),
+    /// Allowed when the lower half, which is all the kernel looks at, is one of these.
+    OneOf(&'static [u64]),
+}
+
+impl Comparison {
+    /// The same as alternatives of `argument & mask == value`.
+    fn alternatives(&self) -> Vec<(u64, u64)> {
+        match self {
+            Self::NoneOf(mask) => vec![(*mask, 0)],
+            Self::OneOf(values) => values.iter().map(|&value| (0xffff_ffff, value)).collect(),
+        }
+    }
 }
 
 /// The profile as the `seccomp` section of an OCI bundle.
@@ -74,36 +82,23 @@ pub(crate) fn for_bundle() -> Result<LinuxSeccomp, SeccompError> {
             .map_err(fail)?,
     );
     for (call, index, comparison) in conditional() {
-        let arguments = match comparison {
-            Comparison::NoneOf(mask) => vec![
-                LinuxSeccompArgBuilder::default()
-                    .index(usize::from(index))
-                    .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
-                    .value(mask)
-                    .value_two(0_u64)
+        for (mask, value) in comparison.alternatives() {
+            let argument = LinuxSeccompArgBuilder::default()
+                .index(usize::from(index))
+                .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+                .value(mask)
+                .value_two(value)
+                .build()
+                .map_err(fail)?;
+            rules.push(
+                LinuxSyscallBuilder::default()
+                    .names(vec![call.to_owned()])
+                    .action(LinuxSeccompAction::ScmpActAllow)
+                    .args(vec![argument])
                     .build()
                     .map_err(fail)?,
-            ],
-            Comparison::NotEqual(values) => values
-                .iter()
-                .map(|&value| {
-                    LinuxSeccompArgBuilder::default()
-                        .index(usize::from(index))
-                        .op(LinuxSeccompOperator::ScmpCmpNe)
-                        .value(value)
-                        .build()
-                        .map_err(fail)
-                })
-                .collect::<Result<_, _>>()?,
-        };
-        rules.push(
-            LinuxSyscallBuilder::default()
-                .names(vec![call.to_owned()])
-                .action(LinuxSeccompAction::ScmpActAllow)
-                .args(arguments)
-                .build()
-                .map_err(fail)?,
-        );
+            );
+        }
     }
     LinuxSeccompBuilder::default()
         .default_action(LinuxSeccompAction::ScmpActErrno)
@@ -123,16 +118,11 @@ pub(crate) fn compiled() -> Result<Vec<seccompiler::BpfProgram>, SeccompError> {
         .map(|call| allow(call))
         .collect();
     for (call, index, comparison) in conditional() {
-        let arguments: Vec<Value> = match comparison {
-            Comparison::NoneOf(mask) => {
-                vec![json!({"index": index, "type": "qword", "op": {"masked_eq": mask}, "val": 0})]
-            }
-            Comparison::NotEqual(values) => values
-                .iter()
-                .map(|value| json!({"index": index, "type": "dword", "op": "ne", "val": value}))
-                .collect(),
-        };
-        allowed.push(json!({"syscall": call, "args": arguments}));
+        for (mask, value) in comparison.alternatives() {
+            let argument =
+                json!({"index": index, "type": "qword", "op": {"masked_eq": mask}, "val": value});
+            allowed.push(json!({"syscall": call, "args": [argument]}));
+        }
     }
     let refused: Vec<Value> = REFUSED.iter().map(|call| allow(call)).collect();
     let profile = json!({
@@ -158,7 +148,10 @@ mod tests {
     fn both_forms_can_be_built() {
         assert_eq!(
             for_bundle().unwrap().syscalls().as_ref().unwrap().len(),
-            2 + conditional().len()
+            2 + conditional()
+                .iter()
+                .map(|row| row.2.alternatives().len())
+                .sum::<usize>()
         );
         assert_eq!(compiled().unwrap().len(), 2);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use atoll_control::templates::{Template, TemplateCatalog};
 use atoll_control::{LiveSandbox, service};
-use atoll_engine::{Attachment, Limits, SandboxId, SandboxSpec};
+use atoll_engine::{Attachment, Limits, SandboxId, SandboxSpec, open_files_ceiling};
 use atoll_guest_client::{Command, InitRequest, ProcessEvent};
 
 use super::template::ensure_template;
@@ -42,11 +42,16 @@ pub(crate) async fn open(
     }
 
     let template = ensure_template(home, &arguments.template).await?;
-    let limits = arguments.limits(&template.resources.apply(&Limits::default()));
+    let catalog = TemplateCatalog::open(home.path())?;
+    let held = catalog.hold_layers().await?;
+    let default = template.resources.apply(&Limits::default());
+    let default = Limits {
+        open_files: default.open_files.min(open_files_ceiling()),
+        ..default
+    };
+    let limits = arguments.limits(&default);
     check(&limits)?;
-    let layers = TemplateCatalog::open(home.path())?
-        .layer_directories(&template)
-        .await?;
+    let layers = catalog.layer_directories(&template).await?;
     let id = SandboxId::random()?;
     let mut variables = template.env.clone();
     variables.extend([
@@ -72,6 +77,7 @@ pub(crate) async fn open(
         ..InitRequest::default()
     };
     let live = LiveSandbox::open(home.runtime()?, spec, init).await?;
+    drop(held);
     let furnished = async {
         for file in &files {
             file.copy_into(&live).await?;
@@ -166,6 +172,12 @@ impl FileInput {
             }
             for entry in std::fs::read_dir(&source).with_context(reading)? {
                 let entry = entry?;
+                if entry.file_type()?.is_symlink() && entry.path().is_dir() {
+                    return Err(Hinted::error(
+                        format!("`{}` is a link to a directory", entry.path().display()),
+                        "name the directory itself with --file",
+                    ));
+                }
                 let name = entry.file_name().into_string().map_err(|name| {
                     Hinted::error(
                         format!("the file name {name:?} is not valid UTF-8"),
@@ -196,8 +208,12 @@ async fn upload(live: &LiveSandbox, source: &Path, target: &str) -> anyhow::Resu
 /// Gives files inside the right to be executed that they had outside.
 async fn make_executable(live: &LiveSandbox, targets: &[String]) -> anyhow::Result<()> {
     let mut args = vec!["a+x".to_owned(), "--".to_owned()];
-    // Relative targets of files are below the home of the user.
-    args.extend_from_slice(targets);
+    // As for uploads, a relative target is below the home of the user.
+    args.extend(
+        targets
+            .iter()
+            .map(|target| target.strip_prefix("~/").unwrap_or(target).to_owned()),
+    );
     let command = Command {
         cmd: "chmod".to_owned(),
         args,

@@ -30,7 +30,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             );
             Ok(ExitCode::SUCCESS)
         }
-        Command::Doctor(options) => doctor::doctor(arguments.home, &options),
+        Command::Doctor(options) => asynchronous(doctor::doctor(arguments.home, &options)),
         Command::Run(options) => asynchronous(run::run(&Home::open(arguments.home)?, &options)),
         Command::Shell(options) => {
             asynchronous(shell::shell(&Home::open(arguments.home)?, &options))
@@ -38,7 +38,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
         }
-        Command::Gc(options) => gc::gc(&Home::open(arguments.home)?, &options),
+        Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use atoll_control::outcome::{EVIDENCE_BYTES, explain};
-use atoll_engine::{Outcome, Stats};
+use atoll_engine::{Outcome, SandboxError, Stats};
 use atoll_guest_client::{Command, ExitStatus, GuestError, ProcessEvent, ProcessInput};
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ use crate::home::Home;
 /// Program text beyond this is data in disguise.
 const PROGRAM_LIMIT: u64 = 16 * 1024 * 1024;
 /// What a sandbox may live beyond the timeout of its program: copying in, cleaning up.
-const LIFETIME_MARGIN: Duration = Duration::from_secs(120);
+const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
 /// How much output `--json` keeps of each stream.
 const JSON_OUTPUT_LIMIT: usize = 8 * 1024 * 1024;
 
@@ -64,7 +64,11 @@ pub(crate) async fn run(home: &Home, arguments: &RunArguments) -> anyhow::Result
     };
     let destroyed = opened.live.destroy().await;
     let finished = finished?;
-    destroyed.context("the sandbox could not be removed completely")?;
+    match destroyed {
+        // One that ended before its program left nothing to remove.
+        Ok(_) | Err(SandboxError::Gone) => {}
+        Err(error) => return Err(error).context("the sandbox could not be removed completely"),
+    }
     finished.show(&opened, arguments)
 }
 
@@ -238,7 +242,7 @@ async fn execute(
     let input = process.input();
     let feeding = tokio::spawn(async move {
         if input_is_free {
-            feed(&input).await
+            feed(&input).await;
         } else {
             input.close().await.ok();
         }
@@ -248,7 +252,7 @@ async fn execute(
     let ended = loop {
         match process.next().await {
             Ok(Some(ProcessEvent::Stdout(bytes) | ProcessEvent::Pty(bytes))) => {
-                output.take(Stream::Stdout, &bytes)?
+                output.take(Stream::Stdout, &bytes)?;
             }
             Ok(Some(ProcessEvent::Stderr(bytes))) => output.take(Stream::Stderr, &bytes)?,
             Ok(Some(ProcessEvent::End(exit))) => break Ended::Exit(exit),

@@ -10,14 +10,14 @@ use atoll_control::templates::{
     BuildEvent, BuildOptions, Builder, Builtin, CacheUse, OutputStream, Template, TemplateCatalog,
     TemplateName, TemplateSpec, builtin_names,
 };
-use comfy_table::{ContentArrangement, Table, presets};
+use atoll_store::Digest;
 use serde_json::json;
 
 use crate::arguments::{BuildArguments, TemplateCommand};
 use crate::failure::Hinted;
 use crate::home::{Home, require_root};
 use crate::quantity::show_bytes;
-use crate::terminal::Progress;
+use crate::terminal::{self, Progress};
 
 pub(crate) async fn template(home: &Home, command: &TemplateCommand) -> anyhow::Result<ExitCode> {
     match command {
@@ -227,10 +227,7 @@ fn list(home: &Home, json: bool) -> anyhow::Result<()> {
         eprintln!("hint: `atoll template build base` makes the default one");
         return Ok(());
     }
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = terminal::table();
     table.set_header(["NAME", "ID", "LAYERS", "SIZE", "USER", "WORKDIR"]);
     for template in &templates {
         table.add_row([
@@ -248,11 +245,27 @@ fn list(home: &Home, json: bool) -> anyhow::Result<()> {
 
 async fn remove(home: &Home, name: &str) -> anyhow::Result<()> {
     let template = find(home, name)?;
-    // Running sandboxes hold their layers by mounts, not by paths.
-    TemplateCatalog::open(home.path())?
-        .remove(&template.name, &BTreeSet::new())
-        .await?;
+    let in_use = layers_in_use()?;
+    let catalog = TemplateCatalog::open(home.path())?;
+    catalog.remove(&template.name, &in_use).await?;
+    let others = catalog.list()?;
+    let is_own = |layer: &Digest| !others.iter().any(|other| other.layers.contains(layer));
+    if template
+        .layers
+        .iter()
+        .any(|layer| in_use.contains(layer) && is_own(layer))
+    {
+        eprintln!("a running sandbox still stands on layers of `{name}`");
+        eprintln!("hint: `atoll gc` removes them once it has ended");
+    }
     Ok(())
+}
+
+/// Layers that running sandboxes of this host stand on.
+pub(crate) fn layers_in_use() -> anyhow::Result<BTreeSet<Digest>> {
+    let paths = atoll_engine::layers_in_use().context("cannot tell which layers are in use")?;
+    let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
+    Ok(names.filter_map(Digest::from_file_name).collect())
 }
 
 fn find(home: &Home, name: &str) -> anyhow::Result<Template> {
