@@ -13,6 +13,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        --full adds the long tests and a machine with cgroup v2
   cargo xtask coverage                 line coverage, held against coverage-floor.txt
   cargo xtask dist                     the static release binary, in target/dist
+  cargo xtask bench start [--count N] [--parallel N] [--idle N]
+                                       start and end of sandboxes beside raw runc
   cargo xtask machine [COMMAND...]     run a command in the machine with cgroup v2
   cargo xtask leftovers                what Atoll has on this host right now
 ";
@@ -21,11 +23,19 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Help,
-    Up { home: Option<PathBuf> },
+    Up {
+        home: Option<PathBuf>,
+    },
     Test(TestChoice),
     Coverage,
     Dist,
-    Machine { command: Vec<String> },
+    Bench {
+        name: String,
+        arguments: Vec<String>,
+    },
+    Machine {
+        command: Vec<String>,
+    },
     Leftovers,
 }
 
@@ -81,6 +91,14 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
         "coverage" => Task::Coverage,
         "dist" => Task::Dist,
         "leftovers" => Task::Leftovers,
+        "bench" => match arguments.next().as_deref() {
+            Some("start") => Task::Bench {
+                name: "start".to_owned(),
+                arguments: arguments.by_ref().collect(),
+            },
+            Some(other) => return Err(misuse(format!("there is no benchmark `{other}`"))),
+            None => return Err(misuse("`bench` needs the name of a benchmark")),
+        },
         other => return Err(misuse(format!("there is no task `{other}`"))),
     };
     arguments

@@ -4,6 +4,7 @@
 //! machine needs nothing before it. Nothing here is part of the product.
 
 mod arguments;
+mod bench;
 mod coverage;
 mod dist;
 mod failure;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Task::Test(choice) => test::test(&choice),
         Task::Coverage => coverage::coverage(),
         Task::Dist => dist::dist(),
+        Task::Bench { name, arguments } => bench::bench(&name, &arguments),
         Task::Machine { command } => machine::show(&command),
         Task::Leftovers => test::leftovers::list(),
     };
