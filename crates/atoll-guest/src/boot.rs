@@ -71,7 +71,13 @@ fn prepare_process() -> io::Result<()> {
     // Keeps the memory that holds the token from being read or dumped. Not
     // essential: everybody who could is root in here already.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    if !is_init() {
+    if is_init() {
+        // Whatever the runtime left open belongs to the host.
+        let nowhere = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&nowhere)?;
+        rustix::stdio::dup2_stdout(&nowhere)?;
+        rustix::stdio::dup2_stderr(&nowhere)?;
+    } else {
         // Orphans come to PID 1 by themselves; a test guest asks for them.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }

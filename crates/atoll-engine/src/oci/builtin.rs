@@ -4,6 +4,7 @@
 //! has one thread.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -29,8 +30,13 @@ impl OciRuntime for Builtin {
 
     fn create(&mut self, id: &str, bundle: &Path, state: &Path) -> io::Result<i32> {
         let programs = seccomp::compiled().map_err(io::Error::other)?;
+        let nowhere = File::options().read(true).write(true).open("/dev/null")?;
         let container = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_executor(GuestExecutor { programs })
+            // Nothing of the monitor's own reaches the guest.
+            .with_stdin(nowhere.try_clone()?)
+            .with_stdout(nowhere.try_clone()?)
+            .with_stderr(nowhere)
             .with_root_path(state)
             .and_then(|builder| {
                 builder
