@@ -6,7 +6,7 @@ mod harness;
 
 use std::fs;
 
-use harness::{Finished, TestHome, second_home};
+use harness::{Finished, TestHome, home_for_builds, second_home};
 use serde_json::{Value, json};
 
 fn checks(finished: &Finished) -> Vec<(String, String)> {
@@ -19,7 +19,7 @@ fn checks(finished: &Finished) -> Vec<(String, String)> {
 }
 
 #[test]
-fn doctor_finds_this_host_fit_and_touches_nothing() {
+fn doctor_finds_this_host_fit_and_leaves_nothing() {
     let home = second_home();
     let finished = home.run(["doctor", "--json"]);
     assert_eq!(
@@ -46,7 +46,7 @@ fn doctor_finds_this_host_fit_and_touches_nothing() {
     for (name, _) in &found {
         assert!(shown.contains(name.as_str()), "{name}");
     }
-    assert!(!home.path().join("sandboxes").exists());
+    home.assert_nothing_left("after the doctor");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn gc(home: &TestHome, options: &[&str]) -> Value {
 
 #[test]
 fn gc_removes_what_is_old_and_keeps_what_is_not() {
-    let home = second_home();
+    let home = home_for_builds();
     home.python("print(1)").succeeded();
     home.python("print(2)").succeeded();
     assert_eq!(home.endings().len(), 2);
@@ -138,21 +138,21 @@ fn gc_removes_what_is_old_and_keeps_what_is_not() {
     let preview = without_others(gc(&home, &["--dry-run", "--older-than", "1ms"]));
     assert_eq!(
         preview,
-        json!({"sandboxes": null, "records": 2, "disk_bytes": true})
+        json!({"sandboxes": null, "layers": 0, "files": 0, "records": 2, "disk_bytes": true})
     );
     assert_eq!(home.endings().len(), 2, "a preview removes nothing");
 
     let young = without_others(gc(&home, &[]));
     assert_eq!(
         young,
-        json!({"sandboxes": null, "records": 0, "disk_bytes": true})
+        json!({"sandboxes": null, "layers": 0, "files": 0, "records": 0, "disk_bytes": true})
     );
     assert_eq!(home.endings().len(), 2, "records of today are kept");
 
     let swept = without_others(gc(&home, &["--older-than", "1ms"]));
     assert_eq!(
         swept,
-        json!({"sandboxes": null, "records": 2, "disk_bytes": false})
+        json!({"sandboxes": null, "layers": 0, "files": 0, "records": 2, "disk_bytes": false})
     );
     assert_eq!(home.endings().len(), 0);
     let disks = fs::read_dir(home.path().join("disks")).unwrap().count();
@@ -163,12 +163,12 @@ fn gc_removes_what_is_old_and_keeps_what_is_not() {
         "and comes back"
     );
     let shown = home.run(["gc"]).succeeded();
-    assert_eq!(shown.lines().count(), 3, "{shown}");
+    assert_eq!(shown.lines().count(), 5, "{shown}");
 }
 
 #[test]
 fn gc_leaves_running_sandboxes_alone() {
-    let home = second_home();
+    let home = home_for_builds();
     let mut running = home
         .atoll([
             "run",
