@@ -7,8 +7,8 @@ use libcontainer::oci_spec::runtime::{
     Capabilities, Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
     LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
     LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResources,
-    LinuxResourcesBuilder, Mount, MountBuilder, PosixRlimitBuilder, PosixRlimitType,
-    ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
+    LinuxResourcesBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
+    UserBuilder,
 };
 
 use crate::cgroup::{CPU_PERIOD_USEC, Cgroup, OWN_PIDS, cpu_quota};
@@ -17,6 +17,8 @@ use crate::{Limits, SandboxSpec, seccomp};
 /// Where the guest's binary is seen inside. On a tmpfs, so that no layer ever holds a trace of it.
 const GUEST_PATH: &str = "/run/atoll/guest";
 const IDS: u32 = 65536;
+/// Pseudo terminals of one sandbox; the host's own are few and shared by all.
+const TERMINALS: &str = "max=256";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What root inside may do, all of it bounded by its user namespace.
@@ -38,16 +40,20 @@ const CAPABILITIES: [Capability; 14] = [
 ];
 
 /// Files of `/proc` that speak of the host.
-const MASKED: [&str; 10] = [
+const MASKED: [&str; 14] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/cmdline",
+    "/proc/diskstats",
     "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/partitions",
+    "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
+    "/proc/softirqs",
     "/proc/timer_list",
 ];
 
@@ -73,6 +79,8 @@ pub(crate) enum SeccompBy {
 pub(crate) struct BundlePaths<'a> {
     pub(crate) root: &'a Path,
     pub(crate) guest: &'a Path,
+    /// Descriptor of the user namespace, as a path.
+    pub(crate) user_namespace: &'a Path,
     /// Directory with `hosts`, `hostname` and `resolv.conf`.
     pub(crate) scratch: &'a Path,
 }
@@ -107,10 +115,6 @@ pub(crate) fn config(
         .env(environment)
         .cwd("/")
         .capabilities(sets)
-        .rlimits(vec![
-            rlimit(PosixRlimitType::RlimitNofile, spec.limits.open_files)?,
-            rlimit(PosixRlimitType::RlimitCore, 0)?,
-        ])
         .build()?;
     process.set_no_new_privileges(None);
 
@@ -118,6 +122,7 @@ pub(crate) fn config(
     let namespaces = vec![
         LinuxNamespaceBuilder::default()
             .typ(LinuxNamespaceType::User)
+            .path(paths.user_namespace)
             .build()?,
         LinuxNamespaceBuilder::default()
             .typ(LinuxNamespaceType::Mount)
@@ -170,17 +175,6 @@ pub(crate) fn config(
         .process(process)
         .linux(linux)
         .build()?)
-}
-
-fn rlimit(
-    kind: PosixRlimitType,
-    value: u64,
-) -> Result<libcontainer::oci_spec::runtime::PosixRlimit, OciSpecError> {
-    PosixRlimitBuilder::default()
-        .typ(kind)
-        .soft(value)
-        .hard(value)
-        .build()
 }
 
 fn resources(limits: &Limits) -> Result<LinuxResources, OciSpecError> {
@@ -289,6 +283,7 @@ fn mounts(limits: &Limits, paths: &BundlePaths<'_>) -> Result<Vec<Mount>, OciSpe
                 "ptmxmode=0666",
                 "mode=0620",
                 "gid=5",
+                TERMINALS,
             ],
         )?,
         mount(

@@ -124,15 +124,41 @@ impl Cgroup {
         }
     }
 
-    /// Puts `pid` into the unified hierarchy as well, where the runtime left it out.
-    pub(crate) fn join_unified(&self, pid: i32) -> io::Result<()> {
-        let (CgroupLayout::V1, Some(dir)) = (self.layout, self.unified()) else {
-            return Ok(());
-        };
-        creates(HostObject::Cgroup, || {
-            fs::create_dir_all(&dir)?;
-            fs::write(dir.join("cgroup.procs"), pid.to_string())
-        })
+    /// Runs `work` with this process in the group, so that what it forks is
+    /// in it too, and goes back. Where there is a unified hierarchy it is done
+    /// there, else in that of the processes.
+    pub(crate) fn within<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let dir = self.unified().unwrap_or_else(|| self.file("pids", ""));
+        let (root, own) = self.own_group(&dir)?;
+        creates(HostObject::Cgroup, || fs::create_dir_all(&dir))?;
+        let me = std::process::id().to_string();
+        fs::write(dir.join("cgroup.procs"), &me)?;
+        let result = work();
+        fs::write(root.join(own).join("cgroup.procs"), &me)?;
+        result
+    }
+
+    /// Root of the hierarchy that `dir` is in, and the group of this process in it.
+    fn own_group(&self, dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
+        let depth = Path::new(&self.name).components().count();
+        let root = dir.ancestors().nth(depth).unwrap_or(dir).to_owned();
+        let controller = root
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let text = fs::read_to_string("/proc/self/cgroup")?;
+        let own = text.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let matches = match (self.layout, controller.as_str()) {
+                (CgroupLayout::V2, _) | (CgroupLayout::V1, "unified") => number == "0",
+                (CgroupLayout::V1, name) => controllers.split(',').any(|each| each == name),
+            };
+            matches.then(|| PathBuf::from(path.trim_start_matches('/')))
+        });
+        let own = own.ok_or_else(|| io::Error::other("this process is in no cgroup"))?;
+        Ok((root, own))
     }
 
     /// Fails unless the kernel enforces exactly `limits`.
@@ -152,6 +178,7 @@ impl Cgroup {
                 ("cpu", "cpu.max", format!("{quota} {CPU_PERIOD_USEC}")),
             ],
         };
+        self.verify_swap(limits)?;
         for (controller, file, wanted) in rows {
             let path = self.file(controller, file);
             let found = fs::read_to_string(&path).map_err(|error| {
@@ -166,6 +193,32 @@ impl Cgroup {
             }
         }
         Ok(())
+    }
+
+    /// Memory that goes to swap instead would escape the limit.
+    fn verify_swap(&self, limits: &Limits) -> io::Result<()> {
+        let (path, wanted) = match self.layout {
+            CgroupLayout::V1 => (
+                self.file("memory", "memory.memsw.limit_in_bytes"),
+                limits.memory_bytes().to_string(),
+            ),
+            CgroupLayout::V2 => (self.file("", "memory.swap.max"), "0".to_owned()),
+        };
+        let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+        match fs::read_to_string(&path) {
+            Ok(found) if found.trim() == wanted => Ok(()),
+            // Without swap accounting, but also without swap.
+            Err(_) if swaps.lines().count() <= 1 => Ok(()),
+            Ok(found) => Err(io::Error::other(format!(
+                "{} is {} and not {wanted}",
+                path.display(),
+                found.trim()
+            ))),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!("{}: {error}, and this host swaps", path.display()),
+            )),
+        }
     }
 
     /// What was used so far. Values a kernel does not tell stay 0.

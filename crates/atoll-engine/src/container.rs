@@ -18,6 +18,7 @@ use crate::config::EngineConfig;
 use crate::host::process::{enter, pidfd};
 use crate::host::{HostObject, program};
 use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, receive, send};
+use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{
     Attachment, CreateError, Dial, Outcome, Runtime, Sandbox, SandboxError, SandboxId, SandboxSpec,
@@ -30,6 +31,8 @@ const CREATE_BOUND: Duration = Duration::from_secs(60);
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
 /// A monitor that has answered has nothing left to do but to exit.
 const FAREWELL_BOUND: Duration = Duration::from_secs(5);
+/// Pause between two looks at a record that is being written.
+const RECORD_PAUSE: Duration = Duration::from_millis(5);
 const DIAL_BOUND: Duration = Duration::from_secs(5);
 /// A longer log starts anew.
 const LOG_LIMIT: u64 = 4 * 1024 * 1024;
@@ -116,8 +119,13 @@ impl Runtime for ContainerRuntime {
         ) {
             Ok((Report::Ready(ready), lifeline)) => {
                 let lifeline = (spec.attachment == Attachment::Client).then_some(lifeline);
-                let sandbox =
-                    ContainerSandbox::attach(spec.id.clone(), &ready, lifeline, Some(monitor));
+                let sandbox = ContainerSandbox::attach(
+                    spec.id.clone(),
+                    Records::new(self.config.records()),
+                    &ready,
+                    lifeline,
+                    Some(monitor),
+                );
                 Ok(Box::new(sandbox.map_err(|error| {
                     CreateError::Monitor(error.to_string())
                 })?))
@@ -156,10 +164,20 @@ fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report
         tv_sec: i64::try_from(CREATE_BOUND.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: 0,
     };
-    if poll(&mut [PollFd::new(&output, PollFlags::IN)], Some(&bound))? == 0 {
+    // The death of the monitor is watched as well: what it forked may keep its pipe open.
+    let process = pidfd(i32::try_from(monitor.id()).map_err(io::Error::other)?)?;
+    let mut sources = [
+        PollFd::new(&output, PollFlags::IN),
+        PollFd::new(&process, PollFlags::IN),
+    ];
+    if poll(&mut sources, Some(&bound))? == 0 {
+        let what = format!("no report within {} s", CREATE_BOUND.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+    }
+    if !sources[0].revents().contains(PollFlags::IN) {
         return Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("no report within {} s", CREATE_BOUND.as_secs()),
+            io::ErrorKind::UnexpectedEof,
+            "it ended without a report",
         ));
     }
     let mut report = String::new();
@@ -179,6 +197,7 @@ fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report
 /// A sandbox with a monitor beside it.
 struct ContainerSandbox {
     id: SandboxId,
+    records: Records,
     control: PathBuf,
     init: OwnedFd,
     /// Closing it tells the monitor that this client is gone.
@@ -189,6 +208,7 @@ struct ContainerSandbox {
 impl ContainerSandbox {
     fn attach(
         id: SandboxId,
+        records: Records,
         ready: &Ready,
         lifeline: Option<ChildStdin>,
         monitor: Option<Child>,
@@ -199,6 +219,7 @@ impl ContainerSandbox {
         }
         Ok(Self {
             id,
+            records,
             control: ready.control.clone(),
             init,
             lifeline: Mutex::new(lifeline),
@@ -225,6 +246,26 @@ impl ContainerSandbox {
                 Ok(None)
             }
             Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// The end as it is on record, waited for.
+    fn recorded_end(&self, bound: Duration) -> Result<Outcome, SandboxError> {
+        let start = Instant::now();
+        loop {
+            // Also writes the record of one whose monitor was killed.
+            reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+            let ended = self
+                .records
+                .get(&self.id)
+                .ok()
+                .flatten()
+                .and_then(|record| record.ended);
+            match ended {
+                Some(ended) => return Ok(ended.outcome),
+                None if start.elapsed() > bound => return Err(SandboxError::Gone),
+                None => std::thread::sleep(RECORD_PAUSE),
+            }
         }
     }
 
@@ -289,10 +330,13 @@ impl Sandbox for ContainerSandbox {
     }
 
     fn wait(&self, bound: Duration) -> Result<Option<Outcome>, SandboxError> {
-        match self.ask(Question::Wait, bound)? {
-            None => Ok(None),
-            Some(Answer::Ended(outcome)) => Ok(Some(outcome)),
-            Some(other) => Err(unexpected(&other)),
+        match self.ask(Question::Wait, bound) {
+            Ok(None) => Ok(None),
+            Ok(Some(Answer::Ended(outcome))) => Ok(Some(outcome)),
+            Ok(Some(other)) => Err(unexpected(&other)),
+            // The monitor has stopped listening: it is about to write the end down, or was killed.
+            Err(SandboxError::Gone) => self.recorded_end(bound).map(Some),
+            Err(error) => Err(error),
         }
     }
 
@@ -314,7 +358,10 @@ impl Sandbox for ContainerSandbox {
                 reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
                 Err(SandboxError::Gone)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+                Err(error)
+            }
         }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) struct Lease {
     pub(crate) sandbox: SandboxId,
     pub(crate) network: NetworkMode,
     /// Layers the sandbox stands on; they must not be removed below it.
+    #[serde(default)]
     pub(crate) layers: Vec<PathBuf>,
 }
 

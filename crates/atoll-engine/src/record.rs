@@ -56,19 +56,27 @@ impl Records {
         write_state(HostObject::SandboxRecord, &self.path(&record.id), record)
     }
 
+    /// What is known of `id`.
+    pub(crate) fn get(&self, id: &SandboxId) -> io::Result<Option<SandboxRecord>> {
+        match self.read(&self.path(id)) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Notes the end of `id`, unless it was noted before. A sandbox that never got a record needs none.
     pub(crate) fn end(&self, id: &SandboxId, outcome: &Outcome) -> io::Result<()> {
-        match self.read(&self.path(id)) {
-            Ok(mut record) if record.ended.is_none() => {
+        match self.get(id)? {
+            Some(mut record) if record.ended.is_none() => {
+                remove_file(&self.path(id).with_extension("new"))?;
                 record.ended = Some(Ended {
                     outcome: outcome.clone(),
                     at_ms: now_ms(),
                 });
                 self.write(&record)
             }
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -94,7 +102,14 @@ impl Records {
                 .extension()
                 .is_some_and(|extension| extension == "json")
             {
-                records.push(self.read(&path)?);
+                match self.read(&path) {
+                    Ok(record) => records.push(record),
+                    // Cut short by a power failure; it tells nothing any more.
+                    Err(error) => {
+                        tracing::warn!("a record is set aside: {error}");
+                        let _ = fs::remove_file(&path);
+                    }
+                }
             }
         }
         records.sort_by_key(|record| record.created_ms);

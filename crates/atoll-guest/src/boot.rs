@@ -73,7 +73,10 @@ fn prepare_process() -> io::Result<()> {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     if is_init() {
         // Whatever the runtime left open belongs to the host.
-        let nowhere = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        let nowhere = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?;
         rustix::stdio::dup2_stdin(&nowhere)?;
         rustix::stdio::dup2_stdout(&nowhere)?;
         rustix::stdio::dup2_stderr(&nowhere)?;

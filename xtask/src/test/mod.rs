@@ -131,11 +131,9 @@ pub(crate) fn binary() -> PathBuf {
     workspace::target().join("debug/atoll")
 }
 
+/// Builds what the tests need as the tests will want it, so that nothing is compiled twice.
 pub(crate) fn build() -> Outcome<()> {
-    Program::cargo()
-        .args(["build", "--package", "atoll", "--features", "failpoints"])
-        .args(locked())
-        .run()
+    cargo_test().arg("--no-run").run()
 }
 
 pub(crate) fn build_template(home: &std::path::Path) -> Outcome<()> {

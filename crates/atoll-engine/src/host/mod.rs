@@ -11,6 +11,7 @@ pub(crate) mod loop_device;
 pub(crate) mod mount;
 pub mod process;
 pub(crate) mod program;
+pub(crate) mod user_namespace;
 
 use failpoint::Moment;
 
@@ -66,6 +67,8 @@ host_objects! {
     GuestMount => "guest_mount",
     /// The user namespace that translates owners on mounts.
     IdMapNamespace => "id_map_namespace",
+    /// The user namespace of a sandbox.
+    UserNamespace => "user_namespace",
     /// The root file system of a sandbox, mounted.
     RootMount => "root_mount",
     /// The OCI bundle on disk.

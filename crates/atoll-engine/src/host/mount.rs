@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::CWD;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount,
@@ -30,56 +30,6 @@ pub(crate) fn private_mount_namespace() -> io::Result<()> {
         "/",
         MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
     )?)
-}
-
-/// A user namespace that exists only to translate owners on mounts: `0..65536`
-/// inside is `base..` outside. The host's root appears as 65536, because the
-/// overlay's own writes are made as host root.
-pub(crate) fn id_map_namespace(base: u32) -> io::Result<OwnedFd> {
-    creates(HostObject::IdMapNamespace, || {
-        let (ready_reader, ready_writer) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let (done_reader, done_writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        // SAFETY: the caller is single-threaded; the child only makes system calls and leaves by `_exit`.
-        let pid = unsafe { libc::fork() };
-        if pid < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if pid == 0 {
-            drop(done_writer);
-            // SAFETY: changes only this single-threaded child.
-            let made = unsafe { libc::unshare(libc::CLONE_NEWUSER) } == 0;
-            let _ = rustix::io::write(&ready_writer, if made { b"y" } else { b"n" });
-            let mut byte = [0_u8; 1];
-            let _ = rustix::io::read(&done_reader, &mut byte);
-            // SAFETY: ends only the child.
-            unsafe { libc::_exit(0) }
-        }
-        drop(ready_writer);
-        let namespace = (|| {
-            let mut answer = [0_u8; 1];
-            rustix::io::read(&ready_reader, &mut answer)?;
-            if answer != *b"y" {
-                return Err(io::Error::other("the kernel refuses user namespaces"));
-            }
-            let map = format!("0 {base} 65536\n65536 0 1\n");
-            std::fs::write(format!("/proc/{pid}/uid_map"), &map)?;
-            std::fs::write(format!("/proc/{pid}/gid_map"), &map)?;
-            let path = format!("/proc/{pid}/ns/user");
-            Ok(openat(
-                CWD,
-                path,
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?)
-        })();
-        drop(done_writer);
-        let _ = rustix::process::waitpid(
-            rustix::process::Pid::from_raw(pid),
-            rustix::process::WaitOptions::empty(),
-        );
-        namespace
-    })
 }
 
 /// `struct mount_attr` of `mount_setattr(2)`.

@@ -48,9 +48,13 @@ impl ProcessIdentity {
     /// a zombie, does not: it will never do anything again.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        boot_id().is_ok_and(|boot| boot == self.boot_id)
-            && Stat::of(self.pid)
-                .is_ok_and(|stat| stat.start_ticks == self.start_ticks && !stat.is_ending())
+        let same_boot = boot_id().map_or(true, |boot| boot == self.boot_id);
+        same_boot
+            && match Stat::of(self.pid) {
+                Ok(stat) => stat.start_ticks == self.start_ticks && !stat.is_ending(),
+                // Only a clear answer is one: what cannot be looked at is left alone.
+                Err(error) => !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
+            }
     }
 }
 

@@ -1,11 +1,14 @@
 //! Making a sandbox, step by step. Whatever step fails, everything made so far is removed.
 
+use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::dismantle::dismantle;
 use super::message::{Failure, MonitorRequest, Ready};
@@ -15,11 +18,37 @@ use crate::disk::{self, Disks};
 use crate::host::file::{listen, make_dir};
 use crate::host::mount::{self, Access, InnerMount};
 use crate::host::process::{ProcessIdentity, enter, in_child, pidfd, within_network};
-use crate::host::{HostObject, creates};
+use crate::host::{HostObject, creates, user_namespace};
 use crate::lease::{HostLock, Lease};
 use crate::network::{self, SandboxNetwork};
 use crate::record::{Records, SandboxRecord, now_ms};
-use crate::{NetworkMode, Outcome, SandboxSpec, Tier, oci};
+use crate::{CgroupLayout, Limits, NetworkMode, Outcome, SandboxSpec, Tier, oci};
+
+/// Parts of `/sys` that speak of the host's hardware, or, through the loop
+/// devices of their disks, of other sandboxes. Those a kernel lacks are skipped.
+const MASKED_SYSFS: &[&CStr] = &[
+    c"/sys/block",
+    c"/sys/class/bdi",
+    c"/sys/class/block",
+    c"/sys/class/dmi",
+    c"/sys/dev/block",
+    c"/sys/devices/virtual/bdi",
+    c"/sys/devices/virtual/block",
+    c"/sys/devices/virtual/dmi",
+    c"/sys/devices/virtual/powercap",
+    c"/sys/firmware",
+    c"/sys/fs/btrfs",
+    c"/sys/fs/ext4",
+    c"/sys/fs/xfs",
+    c"/sys/kernel/debug",
+    c"/sys/kernel/security",
+    c"/sys/kernel/slab",
+    c"/sys/kernel/tracing",
+];
+
+/// Bytes of a core dump. Not 0: that would still wake a host program named in
+/// `core_pattern`, which 1 does not.
+const CORE_LIMIT: u64 = 1;
 
 /// A sandbox that has been started.
 pub(super) struct Running {
@@ -48,6 +77,7 @@ fn control_path(lease: &Lease) -> PathBuf {
 /// Makes and starts the sandbox that `request` asks for.
 pub(super) fn assemble(request: &MonitorRequest) -> Result<Running, Failure> {
     let MonitorRequest { config, spec } = request;
+    check_cgroups()?;
     let lease = HostLock::take()
         .and_then(|lock| lock.lease(&config.home, spec))
         .map_err(|error| Failure::new("cannot lease a sandbox slot", &error))?;
@@ -60,6 +90,34 @@ pub(super) fn assemble(request: &MonitorRequest) -> Result<Running, Failure> {
     })
 }
 
+/// Without these controllers limits would be words.
+fn check_cgroups() -> Result<(), Failure> {
+    let hint = "`atoll doctor` says which controllers are missing and how to get them";
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new("this host has no usable cgroups", error).with_hint(hint)
+    };
+    let missing = CgroupLayout::detect()
+        .and_then(CgroupLayout::missing_controllers)
+        .map_err(|error| failed(&error))?;
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(failed(&format!("no controller for {}", missing.join(", "))))
+    }
+}
+
+fn disk_failure(error: &io::Error, home: &Path) -> Failure {
+    let failure = Failure::new("cannot make the disk", error);
+    match error.kind() {
+        io::ErrorKind::NotFound => failure.with_hint("apt-get install e2fsprogs"),
+        io::ErrorKind::StorageFull => failure.with_hint(&format!(
+            "free space on the file system of `{}`; `atoll gc` may help",
+            home.display()
+        )),
+        _ => failure,
+    }
+}
+
 fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let MonitorRequest { config, spec } = request;
     let dir = lease.dir();
@@ -69,7 +127,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
 
     let image = Disks::new(config.disks())
         .create(&spec.id, &spec.limits)
-        .map_err(|error| Failure::new("cannot make the disk", &error))?;
+        .map_err(|error| disk_failure(&error, &config.home))?;
     disk::mount_image(&image, &disk)
         .map_err(|error| Failure::new("cannot mount the disk", &error))?;
     mount_root(spec, lease, &disk, &root)
@@ -82,6 +140,13 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     write_scratch(spec, lease.uid_base(), &network, &scratch)
         .map_err(|error| Failure::new("cannot write the sandbox's own files", &error))?;
 
+    let users = user_namespace::for_sandbox(lease.uid_base())
+        .map_err(|error| Failure::new("cannot make the user namespace", &error))?;
+    let users_path = PathBuf::from(format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        users.as_raw_fd()
+    ));
     let cgroup =
         Cgroup::of(&spec.id).map_err(|error| Failure::new("no cgroups on this host", &error))?;
     let mut runtime = oci::runtime(&config.oci_runtime);
@@ -89,6 +154,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         root: &root,
         guest: &guest,
         scratch: &scratch,
+        user_namespace: &users_path,
     };
     let bundle = bundle::config(
         spec,
@@ -107,15 +173,21 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     })
     .map_err(|error| Failure::new("cannot write the bundle", &error))?;
 
+    limit_own_resources(&spec.limits)
+        .map_err(|error| Failure::new("cannot set the limits of processes", &error))?;
     let name = spec.id.as_str();
-    let create = || within_network(&network.namespace, || runtime.create(name, &dir, &state));
+    // Whatever the runtime forks is born in the sandbox's cgroup, so that it is
+    // found there even if this process is killed half-way.
+    let create = || {
+        cgroup.within(|| within_network(&network.namespace, || runtime.create(name, &dir, &state)))
+    };
     let pid = creates(HostObject::Container, create)
         .map_err(|error| Failure::new("cannot create the container", &error))?;
     let init = ProcessIdentity::of(pid)
         .map_err(|error| Failure::new("the container ended at once", &error))?;
     let init_fd =
         pidfd(pid).map_err(|error| Failure::new("the container ended at once", &error))?;
-    adjust(spec, &cgroup, &init_fd, pid, &scratch)?;
+    adjust(spec, &cgroup, &init_fd, &scratch)?;
 
     let control = listen(&control_path(lease))
         .map_err(|error| Failure::new("cannot open the control socket", &error))?;
@@ -142,10 +214,23 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     })
 }
 
+/// Sets the limits that processes inherit. A runtime could set them only on
+/// hosts whose root has `CAP_SYS_RESOURCE`, because the sandbox's user
+/// namespace does not belong to root.
+fn limit_own_resources(limits: &Limits) -> io::Result<()> {
+    let exactly = |value| Rlimit {
+        current: Some(value),
+        maximum: Some(value),
+    };
+    setrlimit(Resource::Nofile, exactly(limits.open_files))?;
+    setrlimit(Resource::Core, exactly(CORE_LIMIT))?;
+    Ok(())
+}
+
 /// Layers below, the disk above, owners translated on both.
 fn mount_root(spec: &SandboxSpec, lease: &Lease, disk: &Path, root: &Path) -> io::Result<()> {
     make_dir(root, 0o711)?;
-    let ids = mount::id_map_namespace(lease.uid_base())?;
+    let ids = user_namespace::for_mounts(lease.uid_base())?;
     let layers = spec
         .layers
         .iter()
@@ -235,32 +320,25 @@ fn adjust(
     spec: &SandboxSpec,
     cgroup: &Cgroup,
     init: &OwnedFd,
-    pid: i32,
     scratch: &Path,
 ) -> Result<(), Failure> {
-    cgroup
-        .join_unified(pid)
-        .map_err(|error| Failure::new("cannot join the unified cgroup", &error))?;
     cgroup.verify(&spec.limits).map_err(|error| {
         Failure::new("the kernel does not enforce the limits", &error)
             .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
     })?;
-    let mounts = [
+    let boot_id = scratch.join("boot_id");
+    let mut mounts = vec![
         InnerMount::File {
-            source: &scratch.join("boot_id"),
+            source: &boot_id,
             target: c"/proc/sys/kernel/random/boot_id",
         },
         InnerMount::Sysfs { target: c"/sys" },
-        InnerMount::Mask {
-            target: c"/sys/firmware",
-        },
-        InnerMount::Mask {
-            target: c"/sys/devices/virtual/dmi",
-        },
-        InnerMount::Mask {
-            target: c"/sys/devices/virtual/powercap",
-        },
     ];
+    mounts.extend(
+        MASKED_SYSFS
+            .iter()
+            .map(|&target| InnerMount::Mask { target }),
+    );
     mount::into_container(init.as_fd(), &mounts)
         .map_err(|error| Failure::new("cannot place mounts into the container", &error))?;
     in_child(|| {

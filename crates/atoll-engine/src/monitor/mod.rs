@@ -82,6 +82,9 @@ fn read_request() -> Result<MonitorRequest, Failure> {
 /// Leaves the client's session and terminal, becomes the reaper of what will
 /// be started, and gets a mount namespace of its own.
 fn detach() -> io::Result<()> {
+    // SAFETY: nothing is open in this process yet but the three standard descriptors;
+    // whatever else the client's caller left open is not for a sandbox's monitor.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     let _ = rustix::process::setsid(); // fails only where there is nothing to leave
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     for signal in [Signal::PIPE, Signal::HUP, Signal::INT] {
