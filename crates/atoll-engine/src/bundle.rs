@@ -14,8 +14,8 @@ use libcontainer::oci_spec::runtime::{
 use crate::cgroup::{CPU_PERIOD_USEC, Cgroup, OWN_PIDS, cpu_quota};
 use crate::{Limits, SandboxSpec, seccomp};
 
-/// Where the guest's binary is seen inside. On a tmpfs, so that no layer ever holds a trace of it.
-const GUEST_PATH: &str = "/run/atoll/guest";
+/// Where the guest's binary is seen inside, put there by a layer of its own.
+const GUEST_PATH: &str = "/.atoll/guest";
 const IDS: u32 = 65536;
 /// Pseudo terminals of one sandbox; the host's own are few and shared by all.
 const TERMINALS: &str = "max=256";
@@ -78,7 +78,6 @@ pub(crate) enum SeccompBy {
 /// Paths on the host that a bundle names.
 pub(crate) struct BundlePaths<'a> {
     pub(crate) root: &'a Path,
-    pub(crate) guest: &'a Path,
     /// Descriptor of the user namespace, as a path.
     pub(crate) user_namespace: &'a Path,
     /// Directory with `hosts`, `hostname` and `resolv.conf`.
@@ -117,6 +116,8 @@ pub(crate) fn config(
         .capabilities(sets)
         .build()?;
     process.set_no_new_privileges(None);
+    // Inherited from the monitor, which sets them before it calls the runtime.
+    process.set_rlimits(None);
 
     // The network namespace is inherited: the runtime is called from within it.
     let namespaces = vec![
@@ -304,7 +305,6 @@ fn mounts(limits: &Limits, paths: &BundlePaths<'_>) -> Result<Vec<Mount>, OciSpe
             "tmpfs",
             &["nosuid", "nodev", "mode=755", "size=16m"],
         )?,
-        bind(paths.guest, GUEST_PATH, &["ro"])?,
         bind(
             &paths.scratch.join("hosts"),
             "/etc/hosts",

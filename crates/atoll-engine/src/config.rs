@@ -9,12 +9,15 @@ use crate::network::SlotRange;
 /// Host-wide state of all homes. Leases live here, so it cannot be moved per home.
 pub const RUN_DIR: &str = "/run/atoll";
 
+/// Where the layer of the guest has its binary.
+pub const GUEST_IN_LAYER: &str = ".atoll/guest";
+
 /// Settings of one engine; the monitor of each sandbox gets a copy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EngineConfig {
     /// `$ATOLL_HOME`: disks and records of this installation.
     pub home: PathBuf,
-    /// Static binary that becomes PID 1 of each sandbox.
+    /// Layer with the static binary that becomes PID 1 of each sandbox, at [`GUEST_IN_LAYER`].
     pub guest: PathBuf,
     /// The `atoll` binary, started again as monitor.
     pub program: PathBuf,

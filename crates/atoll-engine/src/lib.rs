@@ -28,7 +28,7 @@ mod spec;
 pub mod host;
 
 pub use cgroup::CgroupLayout;
-pub use config::{EngineConfig, OciRuntimeChoice, RUN_DIR};
+pub use config::{EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, RUN_DIR};
 pub use container::ContainerRuntime;
 pub use doctor::{Check, Verdict, inspect_host};
 pub use housekeeping::{Swept, layers_in_use, sandboxes, sweep, sweep_preview};

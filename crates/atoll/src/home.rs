@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use atoll_engine::{ContainerRuntime, EngineConfig, OciRuntimeChoice, Runtime, SlotRange};
+use atoll_engine::{
+    ContainerRuntime, EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, Runtime, SlotRange,
+};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -93,28 +95,39 @@ impl Home {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let directory = self.guests();
-        let path = directory.join(name);
-        if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == GUEST.len() as u64) {
-            return Ok(path);
+        let layer = directory.join(name);
+        let is_complete = |layer: &Path| {
+            fs::metadata(layer.join(GUEST_IN_LAYER))
+                .is_ok_and(|found| found.len() == GUEST.len() as u64)
+        };
+        if is_complete(&layer) {
+            return Ok(layer);
         }
+        let fresh = directory.join(format!("new-{}", std::process::id()));
         let unpack = || {
-            fs::create_dir_all(&directory)?;
-            let fresh = directory.join(format!("new-{}", std::process::id()));
+            let binary = fresh.join(GUEST_IN_LAYER);
+            fs::create_dir_all(binary.parent().unwrap_or(&fresh))?;
             let mut file = fs::OpenOptions::new()
                 .write(true)
                 .create(true)
                 .truncate(true)
                 .mode(0o755)
-                .open(&fresh)?;
-            let written = file.write_all(GUEST);
+                .open(&binary)?;
+            file.write_all(GUEST)?;
             drop(file);
-            written
-                .and_then(|()| fs::rename(&fresh, &path))
-                .inspect_err(|_| drop(fs::remove_file(&fresh)))
+            fs::rename(&fresh, &layer)
         };
-        unpack()
+        let unpacked = unpack();
+        if unpacked.is_err() {
+            let _ = fs::remove_dir_all(&fresh);
+        }
+        // Another start may have been faster.
+        if is_complete(&layer) {
+            return Ok(layer);
+        }
+        unpacked
             .with_context(|| format!("cannot unpack the guest into `{}`", directory.display()))?;
-        Ok(path)
+        Ok(layer)
     }
 }
 

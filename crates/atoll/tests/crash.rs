@@ -4,6 +4,12 @@
 //! The points are not listed here. They are generated from
 //! [`HostObject::ALL`], and a point that no scenario reaches fails the test.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
 #![cfg(feature = "failpoints")]
 
 mod leftovers;
@@ -291,5 +297,40 @@ fn ten_runs_of_two_homes_do_not_notice_that_one_of_them_is_killed() {
     }
     for home in &homes {
         leftovers::assert_none(&home.path(), "after ten runs");
+    }
+}
+
+/// Moments after the start of a run at which everything is killed. They cover
+/// what no failpoint can reach: the inside of the OCI runtime.
+const SWEEP: std::ops::Range<u64> = 0..30;
+const SWEEP_STEP_MICROS: u64 = 2500;
+
+#[test]
+fn a_kill_at_any_moment_of_a_start_leaves_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let home = TestHome::prepare(Scenario::Warm);
+    for number in SWEEP {
+        let delay = std::time::Duration::from_micros(number * SWEEP_STEP_MICROS);
+        let context = format!("killed {delay:?} after its start");
+        let mut client = home
+            .command()
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Not for synchronisation: the moment is what is varied.
+        std::thread::sleep(delay);
+        for pid in leftovers::processes_below(&home.path()) {
+            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let _ = client.kill();
+        client.wait().unwrap();
+        // What a monitor forked and had not yet locked in has no other name.
+        leftovers::wait_for_monitors_below(&home.path(), &context);
+        assert_works(&home, &context);
+        leftovers::assert_none(&home.path(), &context);
+        leftovers::wait_for_processes_below(&home.path(), &context);
     }
 }

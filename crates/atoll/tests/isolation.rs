@@ -352,3 +352,24 @@ fn two_sandboxes_do_not_see_each_other() {
             .then_some(())
     });
 }
+
+#[test]
+fn what_the_kernel_counts_per_user_is_counted_for_each_sandbox_alone() {
+    let home = second_home();
+    let greedy = "import ctypes, sys\nlibc = ctypes.CDLL(None)\ncount = 0\n\
+        while libc.inotify_init() >= 0: count += 1\n\
+        print(count, flush=True)\nsys.stdin.read()";
+    let mut first = home
+        .atoll(["run", "--lang", "python", "-c", greedy])
+        .start();
+    let count: u64 = first.wait_for("\n").trim().parse().unwrap();
+    assert!(count > 0);
+    let second = "import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)";
+    assert_eq!(home.python(second), Finished::printed("True\n"));
+    let on_the_host = Command::new("python3")
+        .args(["-c", second])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&on_the_host.stdout), "True\n");
+    assert_eq!(first.finish().code, 0);
+}

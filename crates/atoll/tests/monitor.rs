@@ -1,6 +1,13 @@
 //! The monitor beside each sandbox: it enforces the lifetime, records the end
 //! and cleans up with nobody else running.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
 mod harness;
 
 use std::collections::BTreeMap;
@@ -30,14 +37,14 @@ impl Fixture {
     fn new() -> Self {
         let home = harness::second_home();
         // Any run unpacks the guest that the binary carries.
-        assert_eq!(home.run(&["run", "--lang", "bash", "-c", "true"]).code, 0);
+        assert_eq!(home.run(["run", "--lang", "bash", "-c", "true"]).code, 0);
         let guest = fs::read_dir(home.path().join("guest"))
             .unwrap()
             .flatten()
             .next()
             .unwrap()
             .path();
-        let inspected = home.run(&["template", "inspect", "base"]);
+        let inspected = home.run(["template", "inspect", "base"]);
         let template: serde_json::Value = serde_json::from_str(&inspected.stdout).unwrap();
         let layers = template["layers"].as_array().unwrap().iter().map(|digest| {
             home.path()
@@ -151,7 +158,7 @@ fn a_killed_monitor_takes_its_sandbox_along_and_the_next_start_records_it() {
         let stat = fs::read_to_string(format!("/proc/{init}/stat")).unwrap_or_default();
         (stat.is_empty() || stat.contains(") Z ")).then_some(())
     });
-    assert_eq!(fixture.home.run(&["template", "list"]).code, 0);
+    assert_eq!(fixture.home.run(["template", "list"]).code, 0);
     assert_eq!(
         fixture.ending(&id),
         Outcome::Crashed {

@@ -63,8 +63,6 @@ host_objects! {
     DiskMount => "disk_mount",
     /// A tmpfs with the few files of a sandbox that the host writes.
     ScratchMount => "scratch_mount",
-    /// The guest's binary, shown where a container can reach it.
-    GuestMount => "guest_mount",
     /// The user namespace that translates owners on mounts.
     IdMapNamespace => "id_map_namespace",
     /// The user namespace of a sandbox.

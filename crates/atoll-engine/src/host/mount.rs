@@ -317,19 +317,3 @@ pub(crate) fn small_tmpfs(target: &Path) -> io::Result<()> {
         )?)
     })
 }
-
-/// Shows the file `source` at `target`, read-only, wherever it lies: a
-/// container's user cannot walk through the closed directories of a home.
-pub(crate) fn show_file(source: &Path, target: &Path) -> io::Result<()> {
-    creates(HostObject::GuestMount, || {
-        std::fs::File::create(target)?;
-        let tree = cloned_tree(source, Access::ReadOnly, None)?;
-        Ok(move_mount(
-            tree.as_fd(),
-            "",
-            CWD,
-            target,
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-        )?)
-    })
-}

@@ -130,12 +130,9 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         .map_err(|error| disk_failure(&error, &config.home))?;
     disk::mount_image(&image, &disk)
         .map_err(|error| Failure::new("cannot mount the disk", &error))?;
-    mount_root(spec, lease, &disk, &root)
+    mount_root(request, lease, &disk, &root)
         .map_err(|error| Failure::new("cannot mount the root file system", &error))?;
 
-    let guest = dir.join("guest");
-    mount::show_file(&config.guest, &guest)
-        .map_err(|error| Failure::new("cannot mount the guest", &error))?;
     let network = make_network(request, lease)?;
     write_scratch(spec, lease.uid_base(), &network, &scratch)
         .map_err(|error| Failure::new("cannot write the sandbox's own files", &error))?;
@@ -152,7 +149,6 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let mut runtime = oci::runtime(&config.oci_runtime);
     let paths = BundlePaths {
         root: &root,
-        guest: &guest,
         scratch: &scratch,
         user_namespace: &users_path,
     };
@@ -228,12 +224,12 @@ fn limit_own_resources(limits: &Limits) -> io::Result<()> {
 }
 
 /// Layers below, the disk above, owners translated on both.
-fn mount_root(spec: &SandboxSpec, lease: &Lease, disk: &Path, root: &Path) -> io::Result<()> {
+fn mount_root(request: &MonitorRequest, lease: &Lease, disk: &Path, root: &Path) -> io::Result<()> {
     make_dir(root, 0o711)?;
     let ids = user_namespace::for_mounts(lease.uid_base())?;
-    let layers = spec
-        .layers
-        .iter()
+    // The guest's layer goes on top: no template can put another guest in its place.
+    let layers = std::iter::once(&request.config.guest)
+        .chain(&request.spec.layers)
         .map(|layer| {
             mount::cloned_tree(layer, Access::ReadOnly, Some(ids.as_fd())).map_err(|error| {
                 io::Error::new(error.kind(), format!("layer {}: {error}", layer.display()))

@@ -16,7 +16,7 @@ use crate::{NetworkMode, Outcome, network};
 /// Ends and removes the sandbox of `lease`, as its monitor.
 pub(crate) fn dismantle(config: &EngineConfig, lease: &Lease, outcome: &Outcome) -> io::Result<()> {
     kill(lease)?;
-    for name in ["rootfs", "disk", "scratch", "guest"] {
+    for name in ["rootfs", "disk", "scratch"] {
         mount::remove(&lease.dir().join(name))?;
     }
     release(&config.home, lease, outcome)

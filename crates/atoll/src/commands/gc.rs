@@ -40,7 +40,13 @@ pub(crate) async fn gc(home: &Home, arguments: &GcArguments) -> anyhow::Result<E
         }
     } else {
         for path in &stale {
-            fs::remove_file(path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+            let is_layer = path.is_dir();
+            let removed = if is_layer {
+                fs::remove_dir_all(path)
+            } else {
+                fs::remove_file(path)
+            };
+            removed.with_context(|| format!("cannot remove `{}`", path.display()))?;
         }
         Collected {
             swept: sweep(home.path(), arguments.older_than).context("cannot clean up")?,
@@ -77,7 +83,7 @@ pub(crate) async fn gc(home: &Home, arguments: &GcArguments) -> anyhow::Result<E
 /// Logs of builds older than `age`, and guests that this binary does not carry.
 fn stale_files(home: &Home, age: Duration) -> anyhow::Result<Vec<std::path::PathBuf>> {
     let guest = home.engine_config()?.guest;
-    let mut stale = files_in(&home.guests())?;
+    let mut stale = entries_of(&home.guests())?;
     stale.retain(|path| *path != guest);
     let limit = SystemTime::now().checked_sub(age);
     let is_old = |path: &std::path::PathBuf| {
@@ -85,21 +91,17 @@ fn stale_files(home: &Home, age: Duration) -> anyhow::Result<Vec<std::path::Path
         limit.is_some_and(|limit| modified.is_ok_and(|modified| modified < limit))
     };
     stale.extend(
-        files_in(&home.path().join("build-logs"))?
+        entries_of(&home.path().join("build-logs"))?
             .into_iter()
             .filter(is_old),
     );
     Ok(stale)
 }
 
-fn files_in(directory: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
+fn entries_of(directory: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.with_context(|| format!("cannot read `{}`", directory.display()))?,
     };
-    Ok(entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_file())
-        .collect())
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
 }

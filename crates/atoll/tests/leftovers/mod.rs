@@ -199,6 +199,22 @@ pub(crate) fn wait_for_processes_below(directory: &Path, context: &str) {
     }
 }
 
+/// Waits until no monitor started below `directory` is left; what it forked may be.
+pub(crate) fn wait_for_monitors_below(directory: &Path, context: &str) {
+    let start = Instant::now();
+    let is_monitor = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.windows(9).any(|window| window == b"\0monitor\0")
+    };
+    while processes_below(directory).iter().any(is_monitor) {
+        assert!(
+            start.elapsed() < SETTLE_BOUND,
+            "{context}: a monitor is left"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Processes started below `directory`, which tests use as working directory.
 pub(crate) fn processes_below(directory: &Path) -> Vec<i32> {
     fs::read_dir("/proc")
