@@ -24,8 +24,8 @@ use atoll_engine::{
     Runtime as _, Sandbox, SandboxError, SandboxId, SandboxRecord, SandboxSpec, SlotRange,
 };
 
-/// Longest wait for something that takes milliseconds.
-const BOUND: Duration = Duration::from_secs(20);
+/// Lifetime of sandboxes that do not reach its end.
+const BOUND: Duration = Duration::from_secs(600);
 
 struct Fixture {
     home: harness::TestHome,

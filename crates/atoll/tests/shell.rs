@@ -66,7 +66,7 @@ impl Terminal {
             let fresh = String::from_utf8_lossy(bytes).get(from..)?.find(text)?;
             Some(from + fresh + text.len())
         };
-        let all = self.screen.wait(BOUND, |bytes| place(bytes).is_some());
+        let all = self.screen.wait(*BOUND, |bytes| place(bytes).is_some());
         let all =
             all.unwrap_or_else(|()| panic!("no {text:?} on the screen: {:?}", self.screen.text()));
         self.seen = place(all.as_bytes()).unwrap();

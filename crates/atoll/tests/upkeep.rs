@@ -266,3 +266,34 @@ fn help_says_what_and_shows_examples() {
         "the hidden command is shown"
     );
 }
+
+#[test]
+fn after_a_restart_of_the_host_the_home_is_put_in_order() {
+    let home = second_home();
+    home.python("print(1)").succeeded();
+    // As a restart leaves it: a disk and an open record without a lease, another boot, and a
+    // record that a power failure cut short.
+    let ended = fs::read_dir(home.path().join("sandboxes"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let mut record: Value = serde_json::from_slice(&fs::read(ended.path()).unwrap()).unwrap();
+    let id = "iaaaaaaaaaaaaaaaaaaaa";
+    record["id"] = id.into();
+    record["ended"] = Value::Null;
+    let open = home.path().join(format!("sandboxes/{id}.json"));
+    fs::write(&open, record.to_string()).unwrap();
+    fs::write(home.path().join("sandboxes/ibbbbbbbbbbbbbbbbbbbb.json"), "").unwrap();
+    let disk = home.path().join(format!("disks/{id}.img"));
+    fs::write(&disk, "").unwrap();
+    fs::write(home.path().join("boot.json"), "\"an earlier boot\"").unwrap();
+
+    assert_eq!(home.python("print(6*7)").stdout, "42\n");
+    assert!(!disk.exists());
+    let record: Value = serde_json::from_slice(&fs::read(open).unwrap()).unwrap();
+    assert_eq!(
+        record["ended"]["outcome"],
+        json!({"kind": "crashed", "detail": "the host was restarted"})
+    );
+}

@@ -208,6 +208,8 @@ fn extension(language: Language) -> &'static str {
 /// What came of a program.
 struct Finished {
     outcome: Outcome,
+    /// How the program itself ended, if it did.
+    exit: Option<ExitStatus>,
     stats: Stats,
     duration: Duration,
     output: Collected,
@@ -267,6 +269,10 @@ async fn execute(
     feeding.abort();
     let duration = started.elapsed();
     let stats = live.stats().await.unwrap_or_default();
+    let exit = match &ended {
+        Ended::Exit(exit) => Some(*exit),
+        _ => None,
+    };
     let outcome = match ended {
         Ended::Exit(exit) => explain(&exit, &stats, limits, &output.evidence),
         Ended::Timeout => Outcome::Timeout {
@@ -286,6 +292,7 @@ async fn execute(
     };
     Ok(Finished {
         outcome,
+        exit,
         stats,
         duration,
         output,
@@ -407,20 +414,13 @@ fn write_through(mut out: impl std::io::Write, bytes: &[u8]) -> anyhow::Result<(
 impl Finished {
     fn exit_code(&self) -> u8 {
         let low_byte = |code: i32| u8::try_from(code & 0xff).unwrap_or(1);
-        match &self.outcome {
-            Outcome::Exited { code } => low_byte(*code),
-            Outcome::Signaled { signal } => low_byte(128 + signal),
-            Outcome::Timeout { .. } => 124,
-            Outcome::MemoryLimit { .. } => 137,
-            Outcome::PidsLimit { .. }
-            | Outcome::DiskFull { .. }
-            | Outcome::InodesFull { .. }
-            | Outcome::OpenFilesLimit { .. }
-            | Outcome::OutputLimit { .. } => 1,
-            Outcome::LifetimeEnded { .. }
-            | Outcome::Killed
-            | Outcome::ClientGone
-            | Outcome::Crashed { .. } => failure::OWN_FAILURE,
+        match (&self.outcome, self.exit) {
+            (Outcome::Timeout { .. }, _) => 124,
+            (Outcome::MemoryLimit { .. }, _) => 137,
+            (Outcome::OutputLimit { .. }, _) => 1,
+            (_, Some(ExitStatus::Exited(code))) => low_byte(code),
+            (_, Some(ExitStatus::Signaled(signal))) => low_byte(128 + signal),
+            (_, None) => failure::OWN_FAILURE,
         }
     }
 

@@ -274,8 +274,9 @@ impl Running {
         let ended = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)).unwrap();
         assert!(
             ended == 1,
-            "{} did not end within {BOUND:?}: {:#?}",
+            "{} did not end within {:?}: {:#?}",
             self.description,
+            *BOUND,
             (self.stdout.text(), self.stderr.text())
         );
         self.is_over = true;

@@ -23,14 +23,20 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 pub use command::{Finished, Invocation, Running};
 
-/// What nothing in these tests comes close to taking.
-pub const BOUND: Duration = Duration::from_secs(90);
+/// What nothing in these tests comes close to taking. `ATOLL_TEST_TIME_FACTOR`
+/// stretches it where processors are slow.
+pub static BOUND: LazyLock<Duration> = LazyLock::new(|| {
+    let factor = std::env::var("ATOLL_TEST_TIME_FACTOR");
+    let factor: u32 = factor.map_or(1, |factor| factor.parse().unwrap());
+    Duration::from_secs(90) * factor
+});
 
 /// The binary under test.
 pub fn binary() -> PathBuf {
@@ -232,7 +238,7 @@ pub fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = question() {
             return answer;
         }
-        assert!(start.elapsed() < BOUND, "waited in vain for {what}");
+        assert!(start.elapsed() < *BOUND, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

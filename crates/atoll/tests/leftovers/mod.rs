@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long the kernel may take to forget what nobody holds any more.
-const SETTLE_BOUND: Duration = Duration::from_secs(20);
+const SETTLE_BOUND: Duration = Duration::from_secs(60);
 
 /// Waits until there is no orphan, and fails with a list of those that stay.
 pub(crate) fn assert_none(home: &Path, context: &str) {
