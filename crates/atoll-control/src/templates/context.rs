@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+
 use atoll_store::{Digest, Hasher};
 
 /// Files and directories of one copy step.
@@ -29,6 +31,27 @@ pub(crate) struct Entry {
     pub(crate) mode: u32,
     /// Whether it is a directory.
     pub(crate) is_directory: bool,
+}
+
+impl Entry {
+    /// Opens the file that was selected: a link put in its place, or in that
+    /// of a directory above it, is not followed.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = openat2(
+            CWD,
+            &self.path,
+            flags,
+            Mode::empty(),
+            ResolveFlags::NO_SYMLINKS,
+        )?;
+        let file = File::from(file);
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::other("it is not a regular file any more"))
+        }
+    }
 }
 
 /// Why files could not be taken.
@@ -154,7 +177,7 @@ fn digest(is_directory: bool, entries: &[Entry]) -> Result<Digest, ContextError>
             path: entry.name.clone(),
             source,
         };
-        let mut file = File::open(&entry.path).map_err(read)?;
+        let mut file = entry.open().map_err(read)?;
         let mut content = Hasher::new();
         loop {
             let length = file.read(&mut buffer).map_err(read)?;
@@ -210,6 +233,25 @@ mod tests {
             (file.is_directory, names(&file)),
             (false, vec!["main.py".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_link_put_in_the_place_of_a_selected_file_is_not_followed() {
+        let context = tempfile::tempdir().unwrap();
+        let (file, dir) = (context.path().join("file"), context.path().join("dir"));
+        fs::write(&file, "fine").unwrap();
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("passwd"), "fine").unwrap();
+        let mut entries = select(Some(context.path()), Path::new("."))
+            .unwrap()
+            .entries;
+        entries.retain(|entry| !entry.is_directory);
+        assert!(entries.iter().all(|entry| entry.open().is_ok()));
+        fs::remove_file(&file).unwrap();
+        symlink("/etc/passwd", &file).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        symlink("/etc", &dir).unwrap();
+        assert!(entries.iter().all(|entry| entry.open().is_err()));
     }
 
     #[test]

@@ -189,11 +189,11 @@ impl SandboxWorkshop {
         }
         for entry in selection.entries.iter().filter(|entry| !entry.is_directory) {
             let target = target(job.workdir, to, selection.is_directory, &entry.name)?;
-            let file = tokio::fs::File::open(&entry.path).await;
-            let file = file.map_err(|source| WorkshopError::File {
+            let file = entry.open().map_err(|source| WorkshopError::File {
                 path: entry.path.clone(),
                 source,
             })?;
+            let file = tokio::fs::File::from_std(file);
             live.guest()
                 .write_file(&target, Some(job.user), file)
                 .await?;

@@ -22,6 +22,9 @@ const NAME_BYTES: usize = 100;
 const BLOCK_BYTES: usize = 512;
 const COPY_BYTES: usize = 256 * 1024;
 
+/// Most bytes of files in one layer, holes of sparse files included.
+const TREE_BYTES_MAX: u64 = 64 << 30;
+
 /// Why a tree could not be archived.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
@@ -42,6 +45,12 @@ pub enum ArchiveError {
         /// What it is.
         what: &'static str,
     },
+    /// A sparse file can claim any size; reading its holes would take for ever.
+    #[error("with {path} the tree holds more than {} GiB", TREE_BYTES_MAX >> 30)]
+    TooLarge {
+        /// The path below the tree.
+        path: PathBuf,
+    },
     /// The file changed while it was read.
     #[error("{0} changed while it was read")]
     Changed(PathBuf),
@@ -57,6 +66,7 @@ pub(crate) fn write_tree(root: &Path, out: &mut dyn Write) -> Result<(), Archive
         out,
         links: HashMap::new(),
         buffer: vec![0; COPY_BYTES],
+        total: 0,
     };
     let mut pending = vec![PathBuf::new()];
     while let Some(relative) = pending.pop() {
@@ -77,6 +87,8 @@ struct TreeWriter<'tree> {
     /// First path of each file that has several.
     links: HashMap<(u64, u64), PathBuf>,
     buffer: Vec<u8>,
+    /// Bytes of files so far, holes included.
+    total: u64,
 }
 
 impl TreeWriter<'_> {
@@ -206,6 +218,12 @@ impl TreeWriter<'_> {
     }
 
     fn data(&mut self, path: &Path, relative: &Path, size: u64) -> Result<(), ArchiveError> {
+        self.total = self.total.saturating_add(size);
+        if self.total > TREE_BYTES_MAX {
+            return Err(ArchiveError::TooLarge {
+                path: relative.to_owned(),
+            });
+        }
         let read = |source| ArchiveError::Read {
             path: relative.to_owned(),
             source,
