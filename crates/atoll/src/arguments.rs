@@ -98,15 +98,15 @@ pub(crate) struct SandboxArguments {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) isolation: Isolation,
 
-    /// Memory, for example 512M or 2G.
+    /// Memory, for example 512M or 2G [default: 1G].
     #[arg(long, value_parser = mebibytes, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) memory: Option<u64>,
 
-    /// CPUs, for example 2 or 0.5.
+    /// CPUs, for example 2 or 0.5 [default: 2].
     #[arg(long, value_parser = cpu_millis, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) cpus: Option<u64>,
 
-    /// Size of the writable disk.
+    /// Size of the writable disk [default: 4G].
     #[arg(long, value_parser = mebibytes, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) disk: Option<u64>,
 
@@ -114,11 +114,11 @@ pub(crate) struct SandboxArguments {
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) inodes: Option<u64>,
 
-    /// Processes and threads at once.
+    /// Processes and threads at once [default: 1024].
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) pids: Option<u64>,
 
-    /// Open files of one process.
+    /// Open files of one process [default: 16384].
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) open_files: Option<u64>,
 
@@ -307,5 +307,22 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_names_the_limits_that_are_in_force() {
+        let mut command = Arguments::command();
+        let run = command.find_subcommand_mut("run").unwrap();
+        let help = run.render_long_help().to_string();
+        let limits = Limits::default();
+        for expected in [
+            format!("512M or 2G [default: {}G]", limits.memory_mib / 1024),
+            format!("2 or 0.5 [default: {}]", limits.cpu_millis / 1000),
+            format!("writable disk [default: {}G]", limits.disk_mib / 1024),
+            format!("at once [default: {}]", limits.pids),
+            format!("one process [default: {}]", limits.open_files),
+        ] {
+            assert!(help.contains(&expected), "{expected}");
+        }
     }
 }

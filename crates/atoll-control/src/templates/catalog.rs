@@ -21,6 +21,9 @@ pub struct TemplateCatalog {
 /// Why the catalog could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
+    /// It cannot be told which layers sandboxes use.
+    #[error("cannot tell which layers are in use")]
+    InUse(#[source] io::Error),
     /// There is no such template.
     #[error("there is no template `{0}`")]
     Missing(TemplateName),
@@ -63,6 +66,11 @@ pub async fn layer_directories(
         .layer_directories(template)
         .await
 }
+
+/// Layers that sandboxes stand on. Asked under the lock that starting
+/// sandboxes hold too, so that none can appear in between. The future that
+/// asks may move between threads.
+pub type InUse<'question> = &'question (dyn Fn() -> io::Result<BTreeSet<Digest>> + Sync);
 
 /// While it lives, no layer of its home is removed.
 #[derive(Debug)]
@@ -160,9 +168,10 @@ impl TemplateCatalog {
     pub async fn remove(
         &self,
         name: &TemplateName,
-        in_use: &BTreeSet<Digest>,
+        in_use: InUse<'_>,
     ) -> Result<Template, CatalogError> {
         let _lock = self.lock_against_builds()?;
+        let in_use = &in_use().map_err(CatalogError::InUse)?;
         let template = self
             .get(name)?
             .ok_or_else(|| CatalogError::Missing(name.clone()))?;
@@ -184,11 +193,9 @@ impl TemplateCatalog {
     ///
     /// # Errors
     /// When a build is under way or a file could not be removed.
-    pub async fn collect_garbage(
-        &self,
-        in_use: &BTreeSet<Digest>,
-    ) -> Result<Vec<Digest>, CatalogError> {
+    pub async fn collect_garbage(&self, in_use: InUse<'_>) -> Result<Vec<Digest>, CatalogError> {
         let _lock = self.lock_against_builds()?;
+        let in_use = &in_use().map_err(CatalogError::InUse)?;
         self.layers.sweep()?;
         let garbage = self.garbage(in_use)?;
         for layer in &garbage {

@@ -27,7 +27,7 @@ mod workshop;
 
 pub use builder::{BuildError, BuildOptions, Builder, CacheUse, Events};
 pub use builtin::{Builtin, builtin_names};
-pub use catalog::{CatalogError, LayersHeld, TemplateCatalog, layer_directories};
+pub use catalog::{CatalogError, InUse, LayersHeld, TemplateCatalog, layer_directories};
 pub use context::ContextError;
 pub use event::{BuildEvent, OutputStream};
 pub use identity::{InvalidTemplateName, TemplateId, TemplateName};

@@ -29,13 +29,12 @@ struct Collected {
 pub(crate) async fn gc(home: &Home, arguments: &GcArguments) -> anyhow::Result<ExitCode> {
     require_root()?;
     let catalog = TemplateCatalog::open(home.path())?;
-    let in_use = layers_in_use()?;
     let stale = stale_files(home, arguments.older_than)?;
     let collected = if arguments.dry_run {
         Collected {
             swept: sweep_preview(home.path(), arguments.older_than)
                 .context("cannot look around")?,
-            layers: catalog.garbage(&in_use)?.len(),
+            layers: catalog.garbage(&layers_in_use()?)?.len(),
             files: stale.len(),
         }
     } else {
@@ -50,7 +49,7 @@ pub(crate) async fn gc(home: &Home, arguments: &GcArguments) -> anyhow::Result<E
         }
         Collected {
             swept: sweep(home.path(), arguments.older_than).context("cannot clean up")?,
-            layers: catalog.collect_garbage(&in_use).await?.len(),
+            layers: catalog.collect_garbage(&layers_in_use).await?.len(),
             files: stale.len(),
         }
     };

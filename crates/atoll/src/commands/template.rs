@@ -245,16 +245,10 @@ fn list(home: &Home, json: bool) -> anyhow::Result<()> {
 
 async fn remove(home: &Home, name: &str) -> anyhow::Result<()> {
     let template = find(home, name)?;
-    let in_use = layers_in_use()?;
     let catalog = TemplateCatalog::open(home.path())?;
-    catalog.remove(&template.name, &in_use).await?;
-    let others = catalog.list()?;
-    let is_own = |layer: &Digest| !others.iter().any(|other| other.layers.contains(layer));
-    if template
-        .layers
-        .iter()
-        .any(|layer| in_use.contains(layer) && is_own(layer))
-    {
+    catalog.remove(&template.name, &layers_in_use).await?;
+    let left = catalog.garbage(&BTreeSet::new())?;
+    if template.layers.iter().any(|layer| left.contains(layer)) {
         eprintln!("a running sandbox still stands on layers of `{name}`");
         eprintln!("hint: `atoll gc` removes them once it has ended");
     }
@@ -262,8 +256,8 @@ async fn remove(home: &Home, name: &str) -> anyhow::Result<()> {
 }
 
 /// Layers that running sandboxes of this host stand on.
-pub(crate) fn layers_in_use() -> anyhow::Result<BTreeSet<Digest>> {
-    let paths = atoll_engine::layers_in_use().context("cannot tell which layers are in use")?;
+pub(crate) fn layers_in_use() -> std::io::Result<BTreeSet<Digest>> {
+    let paths = atoll_engine::layers_in_use()?;
     let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
     Ok(names.filter_map(Digest::from_file_name).collect())
 }

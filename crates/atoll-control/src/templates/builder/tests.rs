@@ -317,20 +317,29 @@ async fn removing_a_template_keeps_what_others_and_sandboxes_use() {
         .await
         .unwrap();
     assert_eq!(left.layers[1], right.layers[1]);
-    catalog.remove(&left.name, &BTreeSet::new()).await.unwrap();
+    catalog
+        .remove(&left.name, &|| Ok(BTreeSet::new()))
+        .await
+        .unwrap();
     assert!(!catalog.layers().path(&left.layers[0]).exists());
     assert_eq!(catalog.layer_directories(&right).await.unwrap().len(), 3);
 
     let in_use = BTreeSet::from([right.layers[0].clone()]);
-    catalog.remove(&right.name, &in_use).await.unwrap();
+    catalog
+        .remove(&right.name, &|| Ok(in_use.clone()))
+        .await
+        .unwrap();
     assert!(catalog.layers().path(&right.layers[0]).is_dir());
     assert_eq!(
-        catalog.collect_garbage(&BTreeSet::new()).await.unwrap(),
+        catalog
+            .collect_garbage(&|| Ok(BTreeSet::new()))
+            .await
+            .unwrap(),
         [right.layers[0].clone()]
     );
     assert_eq!(catalog.layers().list().unwrap(), setting.parent.layers);
     assert!(matches!(
-        catalog.remove(&right.name, &in_use).await,
+        catalog.remove(&right.name, &|| Ok(in_use.clone())).await,
         Err(CatalogError::Missing(_))
     ));
 
