@@ -5,26 +5,62 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
+
+use crate::StateWrite;
+
+/// Start of the names of files that are not finished.
+const PREFIX: &str = ".new-";
+
 /// Replaces `path` by `bytes` (mode 0600) so that a crash at any moment leaves
 /// either the previous content or the whole new one.
 ///
 /// # Errors
 /// When the directory is missing or the file system refuses; the previous
 /// content is then untouched.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_atomically(kind: StateWrite, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.ok_or_else(|| io::Error::other("the path has no directory"))?;
     let mut file = tempfile::Builder::new()
-        .prefix(".new-")
+        .prefix(PREFIX)
         .tempfile_in(directory)?;
+    // Tells a sweep that its writer lives.
+    flock(file.as_file(), FlockOperation::LockExclusive)?;
     file.write_all(bytes)?;
     file.as_file()
         .set_permissions(fs::Permissions::from_mode(0o600))?;
     file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
+    kind.around(|| file.persist(path))
+        .map_err(|error| error.error)?;
     File::open(directory)?.sync_all()
+}
+
+/// Removes what writers that were killed left in `directory`, and returns how many files that were.
+///
+/// # Errors
+/// When the directory cannot be read or a file in it cannot be removed.
+pub fn sweep_unfinished(directory: &Path) -> io::Result<usize> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        other => other?,
+    };
+    let mut removed = 0;
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(file) = File::open(entry.path()) else {
+            continue;
+        };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            fs::remove_file(entry.path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 #[cfg(test)]
@@ -35,15 +71,30 @@ mod tests {
     fn replaces_content_and_leaves_nothing_else() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("a.json");
-        write_atomically(&path, b"one").unwrap();
-        write_atomically(&path, b"two").unwrap();
+        write_atomically(StateWrite::TemplateRecord, &path, b"one").unwrap();
+        write_atomically(StateWrite::TemplateRecord, &path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 
     #[test]
+    fn a_sweep_removes_what_is_unfinished_and_leaves_live_writers_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        for name in ["kept.json", ".new-dead", ".new-live"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        let live = File::open(at(".new-live")).unwrap();
+        flock(&live, FlockOperation::LockExclusive).unwrap();
+        assert_eq!(sweep_unfinished(home.path()).unwrap(), 1);
+        assert!(at("kept.json").exists() && at(".new-live").exists() && !at(".new-dead").exists());
+        assert_eq!(sweep_unfinished(&at("missing")).unwrap(), 0);
+    }
+
+    #[test]
     fn a_missing_directory_is_an_error() {
         let home = tempfile::tempdir().unwrap();
-        assert!(write_atomically(&home.path().join("no/a.json"), b"x").is_err());
+        let path = home.path().join("no/a.json");
+        assert!(write_atomically(StateWrite::TemplateRecord, &path, b"x").is_err());
     }
 }

@@ -15,6 +15,9 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 
+use atoll_failpoint::{Moment, reach};
+
+use crate::StateWrite;
 use crate::digest::{Digest, Hasher};
 
 /// Unfinished uploads live here until they are renamed.
@@ -135,11 +138,13 @@ impl Blobs {
         }
         upload.finish().await?;
         let digest = hasher.finish();
-        match self
+        reach(StateWrite::Blob.name(), Moment::Before);
+        let renamed = self
             .store
             .rename_if_not_exists(&incoming, &finished(&digest))
-            .await
-        {
+            .await;
+        reach(StateWrite::Blob.name(), Moment::After);
+        match renamed {
             Ok(()) => {}
             Err(object_store::Error::AlreadyExists { .. }) => self.store.delete(&incoming).await?,
             Err(error) => {

@@ -12,8 +12,10 @@ mod atomic;
 mod blobs;
 mod digest;
 mod layers;
+mod state_write;
 
-pub use atomic::write_atomically;
+pub use atomic::{sweep_unfinished, write_atomically};
 pub use blobs::{BlobError, BlobInfo, Blobs};
 pub use digest::{Digest, Hasher, InvalidDigest};
 pub use layers::{ArchiveError, LayerError, LayerInfo, Layers, Progress, UnpackError, no_progress};
+pub use state_write::StateWrite;

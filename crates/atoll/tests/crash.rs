@@ -22,7 +22,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use atoll_engine::host::HostObject;
-use atoll_engine::host::failpoint::Moment;
+use atoll_failpoint::Moment;
+use atoll_store::StateWrite;
 
 /// The firewall is made by the first sandbox with a network and removed with
 /// the last one, so these tests must not overlap.
@@ -67,25 +68,30 @@ impl TestHome {
         self.directory.path().canonicalize().unwrap()
     }
 
-    fn command(&self) -> Command {
+    fn atoll(&self) -> Command {
         let program = std::env::var_os("ATOLL_BIN")
             .map_or_else(|| env!("CARGO_BIN_EXE_atoll").into(), PathBuf::from);
         let mut command = Command::new(program);
         command
             .current_dir(self.directory.path())
             .env("ATOLL_HOME", self.directory.path())
-            .stdin(Stdio::null())
-            .args([
-                "run",
-                "--lang",
-                "python",
-                "--net",
-                "full",
-                "--disk",
-                "64M",
-                "-c",
-                "print(6*7)",
-            ]);
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.atoll();
+        command.args([
+            "run",
+            "--lang",
+            "python",
+            "--net",
+            "full",
+            "--disk",
+            "64M",
+            "-c",
+            "print(6*7)",
+        ]);
         command
     }
 
@@ -333,4 +339,86 @@ fn a_kill_at_any_moment_of_a_start_leaves_nothing_behind() {
         leftovers::assert_none(&home.path(), &context);
         leftovers::wait_for_processes_below(&home.path(), &context);
     }
+}
+
+/// A home whose templates may be changed, with a spec that adds one layer to `base`.
+fn home_for_builds() -> (TestHome, PathBuf) {
+    let home = TestHome::new();
+    for part in ["templates", "layers", "blobs"] {
+        let (link, shared) = (
+            home.path().join(part),
+            fs::read_link(home.path().join(part)).unwrap(),
+        );
+        fs::remove_file(&link).unwrap();
+        let status = Command::new("cp")
+            .args(["-a", "--link"])
+            .arg(&shared)
+            .arg(&link)
+            .status();
+        assert!(status.unwrap().success());
+    }
+    let spec = home.path().join("made.toml");
+    let text =
+        "name = \"made\"\nfrom = { template = \"base\" }\n[[steps]]\nrun = \"echo fine > /made\"\n";
+    fs::write(&spec, text).unwrap();
+    (home, spec)
+}
+
+#[test]
+fn a_kill_at_any_state_write_of_a_build_is_mended_by_the_next_one() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for write in StateWrite::ALL {
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", write.name(), moment.name());
+            let (home, spec) = home_for_builds();
+            let build = || {
+                let mut command = home.atoll();
+                command.args(["template", "build"]).arg(&spec);
+                command
+            };
+            let killed = build().env("ATOLL_FAILPOINT", &point).output().unwrap();
+            assert_eq!(killed.status.signal(), Some(9), "`{point}` was not reached");
+            leftovers::wait_for_processes_below(&home.path(), &point);
+            let mended = build().output().unwrap();
+            assert!(
+                mended.status.success(),
+                "{point}: {}",
+                String::from_utf8_lossy(&mended.stderr)
+            );
+            let mut run = home.atoll();
+            let run = run.args([
+                "run",
+                "--template",
+                "made",
+                "--lang",
+                "bash",
+                "-c",
+                "cat /made",
+            ]);
+            assert_eq!(run.output().unwrap().stdout, b"fine\n", "{point}");
+            let unfinished =
+                ["templates", "layers", "blobs", "build-cache"].map(|part| home.path().join(part));
+            let unfinished = unfinished.iter().flat_map(|part| unfinished_below(part));
+            assert_eq!(
+                unfinished.collect::<Vec<_>>(),
+                Vec::<PathBuf>::new(),
+                "{point}"
+            );
+            leftovers::assert_none(&home.path(), &point);
+        }
+    }
+}
+
+/// What has a name for things that are not finished, not looking into finished layers.
+fn unfinished_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".new-") || name.starts_with(".incoming-") {
+            found.push(entry.path());
+        } else if name == "incoming" {
+            found.extend(walk(&entry.path()));
+        }
+    }
+    found
 }

@@ -260,6 +260,7 @@ impl Builder {
     ) -> Result<Template, BuildError> {
         let begun = Instant::now();
         let locked = |path: PathBuf| move |source| BuildError::File { path, source };
+        self.catalog.sweep().await?;
         let path = self.catalog.shared_lock_path();
         let _shared = Lock::shared(&path).await.map_err(locked(path.clone()))?;
         let path = self.catalog.build_lock_path(&spec.name);

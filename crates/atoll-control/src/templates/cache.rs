@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use atoll_store::{Digest, LayerInfo, Layers, write_atomically};
+use atoll_store::{Digest, LayerInfo, Layers, StateWrite, write_atomically};
 use serde::{Deserialize, Serialize};
 
 /// Changed when the same step would give other files than before.
@@ -83,7 +83,11 @@ impl Cache {
             layer: layer.clone(),
             step: step.to_owned(),
         };
-        write_atomically(&self.path(key), &serde_json::to_vec_pretty(&entry)?)
+        write_atomically(
+            StateWrite::BuildCacheEntry,
+            &self.path(key),
+            &serde_json::to_vec_pretty(&entry)?,
+        )
     }
 
     fn path(&self, key: &Digest) -> PathBuf {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use atoll_store::{Digest, LayerError, Layers, write_atomically};
+use atoll_store::{Digest, LayerError, Layers, StateWrite, sweep_unfinished, write_atomically};
 
 use super::lock::Lock;
 use super::{Template, TemplateName};
@@ -155,7 +155,8 @@ impl TemplateCatalog {
             path: path.clone(),
             source,
         })?;
-        write_atomically(&path, &json).map_err(|source| CatalogError::File { path, source })
+        write_atomically(StateWrite::TemplateRecord, &path, &json)
+            .map_err(|source| CatalogError::File { path, source })
     }
 
     /// Removes a template and those of its layers and blobs that no other
@@ -196,7 +197,7 @@ impl TemplateCatalog {
     pub async fn collect_garbage(&self, in_use: InUse<'_>) -> Result<Vec<Digest>, CatalogError> {
         let _lock = self.lock_against_builds()?;
         let in_use = &in_use().map_err(CatalogError::InUse)?;
-        self.layers.sweep()?;
+        self.layers.sweep_alone().await?;
         let garbage = self.garbage(in_use)?;
         for layer in &garbage {
             self.layers.remove(layer).await?;
@@ -249,6 +250,28 @@ impl TemplateCatalog {
             Ok(lock) => Ok(LayersHeld { _lock: lock }),
             Err(source) => Err(CatalogError::File { path, source }),
         }
+    }
+
+    /// Removes what killed builds left, unless a build or a start is under way:
+    /// then the next one does it.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub async fn sweep(&self) -> Result<usize, CatalogError> {
+        let _lock = match self.lock_against_builds() {
+            Err(CatalogError::Busy) => return Ok(0),
+            other => other?,
+        };
+        let mut removed = self.layers.sweep_alone().await?;
+        let cache = self.directory.with_file_name("build-cache");
+        for directory in [&self.directory, &cache] {
+            let failed = |source| CatalogError::File {
+                path: directory.clone(),
+                source,
+            };
+            removed += sweep_unfinished(directory).map_err(failed)?;
+        }
+        Ok(removed)
     }
 
     /// The lock that one build of `name` holds.

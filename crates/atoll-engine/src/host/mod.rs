@@ -2,10 +2,9 @@
 //! crash goes through here and names it as a [`HostObject`].
 //!
 //! Two things follow. A test can end the process before and after each such
-//! call (see [`failpoint`]), and `clippy.toml` of this crate forbids the raw
+//! call (see [`atoll_failpoint`]), and `clippy.toml` of this crate forbids the raw
 //! calls everywhere else, so a new host object cannot be added without one.
 
-pub mod failpoint;
 pub(crate) mod file;
 pub(crate) mod loop_device;
 pub(crate) mod mount;
@@ -13,7 +12,7 @@ pub mod process;
 pub(crate) mod program;
 pub(crate) mod user_namespace;
 
-use failpoint::Moment;
+use atoll_failpoint::{Moment, reach};
 
 macro_rules! host_objects {
     ($($(#[doc = $doc:literal])* $name:ident => $text:literal,)*) => {
@@ -92,8 +91,8 @@ pub(crate) fn creates<T, E>(
     object: HostObject,
     call: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    failpoint::reach(object, Moment::Before);
+    reach(object.name(), Moment::Before);
     let made = call();
-    failpoint::reach(object, Moment::After);
+    reach(object.name(), Moment::After);
     made
 }

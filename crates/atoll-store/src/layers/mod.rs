@@ -34,6 +34,7 @@ pub use archive::ArchiveError;
 pub use pipeline::{Progress, no_progress};
 pub use unpack::UnpackError;
 
+use crate::StateWrite;
 use crate::blobs::{BlobError, Blobs};
 use crate::digest::{Digest, Hasher};
 use pipeline::{CHUNKS, FromChunks, Hashing, Splitter};
@@ -284,7 +285,37 @@ impl Layers {
     /// # Errors
     /// When the directory cannot be read.
     pub fn sweep(&self) -> Result<usize, LayerError> {
-        staging::sweep(&self.directory)
+        let failed = |source| LayerError::Directory {
+            path: self.directory.clone(),
+            source,
+        };
+        let records = crate::sweep_unfinished(&self.directory).map_err(failed)?;
+        Ok(records + staging::sweep(&self.directory)?)
+    }
+
+    /// Removes everything that a killed import left behind: unfinished trees,
+    /// records and uploads, blobs that no layer names, and records of layers
+    /// that are nowhere. Nobody else may use the layers meanwhile.
+    ///
+    /// # Errors
+    /// When something cannot be listed or removed.
+    pub async fn sweep_alone(&self) -> Result<usize, LayerError> {
+        let mut removed = self.sweep()?;
+        removed += self.blobs.sweep(std::time::Duration::ZERO).await?;
+        let blobs = self.blobs.list().await?;
+        let mut named = std::collections::BTreeSet::new();
+        for layer in self.list()? {
+            if let Some(info) = self.info(&layer)? {
+                named.insert(info.blob);
+            }
+        }
+        for blob in blobs {
+            if !named.contains(&blob.digest) {
+                self.blobs.delete(&blob.digest).await?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     fn record_path(&self, digest: &Digest) -> PathBuf {
@@ -350,7 +381,7 @@ impl Layers {
                 source,
             };
             let json = serde_json::to_vec_pretty(&written).map_err(|error| failed(error.into()))?;
-            crate::write_atomically(&record, &json).map_err(failed)?;
+            crate::write_atomically(StateWrite::LayerRecord, &record, &json).map_err(failed)?;
             staging.commit(&target)
         })
         .await

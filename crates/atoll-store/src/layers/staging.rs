@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::LayerError;
+use crate::StateWrite;
 
 /// Prefix of directories that are being filled or emptied.
 const PREFIX: &str = ".incoming-";
@@ -61,13 +62,10 @@ impl Staging {
         };
         rustix::fs::syncfs(&self.lock).map_err(|error| failed(error.into()))?;
         let current = rustix::fs::CWD;
-        match rustix::fs::renameat_with(
-            current,
-            self.directory.path(),
-            current,
-            target,
-            RenameFlags::NOREPLACE,
-        ) {
+        let from = self.directory.path();
+        match StateWrite::LayerTree.around(|| {
+            rustix::fs::renameat_with(current, from, current, target, RenameFlags::NOREPLACE)
+        }) {
             Ok(()) => {
                 // Its path has nothing to remove any more.
                 let _ = self.directory.keep();

@@ -1,12 +1,10 @@
-//! Ends this process with SIGKILL at a chosen point, for crash tests.
+//! Points at which a crash test can end the process with SIGKILL.
 //!
-//! Compiled in only with the feature `failpoints`; otherwise reaching one
-//! costs nothing. Chosen by `ATOLL_FAILPOINT=<object>:<before|after>`.
-//! With `ATOLL_FAILPOINT_SCOPE=family` a monitor takes its client along, so
-//! that nobody is left who could clean up. `ATOLL_FAILPOINT_LOG`
-//! names a file to which every point reached is appended.
-
-use super::HostObject;
+//! Compiled in only with the feature `enabled`. A point is chosen by
+//! `ATOLL_FAILPOINT=<name>:<before|after>`. With `ATOLL_FAILPOINT_SCOPE=family`
+//! a monitor takes its client along, so that nobody is left who could clean
+//! up. `ATOLL_FAILPOINT_LOG` names a file to which every point reached is
+//! appended.
 
 /// Side of the call at which a point lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +29,18 @@ impl Moment {
     }
 }
 
-#[cfg(not(feature = "failpoints"))]
-pub(crate) fn reach(_object: HostObject, _moment: Moment) {}
+/// Passes the point `name`, or dies there.
+#[cfg(not(feature = "enabled"))]
+pub fn reach(_name: &str, _moment: Moment) {}
 
-#[cfg(feature = "failpoints")]
-pub(crate) fn reach(object: HostObject, moment: Moment) {
+/// Passes the point `name`, or dies there.
+#[cfg(feature = "enabled")]
+pub fn reach(name: &str, moment: Moment) {
     use std::io::Write as _;
 
-    let point = format!("{}:{}", object.name(), moment.name());
+    use rustix::process::{Signal, getpid, getppid, kill_process};
+
+    let point = format!("{name}:{}", moment.name());
     if let Some(log) = std::env::var_os("ATOLL_FAILPOINT_LOG")
         && let Ok(mut file) = std::fs::OpenOptions::new()
             .create(true)
@@ -51,7 +53,6 @@ pub(crate) fn reach(object: HostObject, moment: Moment) {
     if std::env::var("ATOLL_FAILPOINT").as_deref() != Ok(point.as_str()) {
         return;
     }
-    use rustix::process::{Signal, getpid, getppid, kill_process};
     let is_monitor = std::env::args_os()
         .nth(1)
         .is_some_and(|argument| argument == "monitor");
