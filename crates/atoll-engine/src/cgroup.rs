@@ -124,18 +124,52 @@ impl Cgroup {
         }
     }
 
-    /// Runs `work` with this process in the group, so that what it forks is
-    /// in it too, and goes back. Where there is a unified hierarchy it is done
-    /// there, else in that of the processes.
+    /// Runs `work`, which forks, with this process in a group beside that of the
+    /// sandbox, so that what is forked is born there and found even if this
+    /// process is killed half-way; then goes back. Where there is a unified
+    /// hierarchy it is done there, else in that of the processes.
     pub(crate) fn within<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let dir = self.unified().unwrap_or_else(|| self.file("pids", ""));
-        let (root, own) = self.own_group(&dir)?;
+        let nursery = self.nursery();
+        let dir = nursery
+            .unified()
+            .unwrap_or_else(|| nursery.file("pids", ""));
+        let (root, own) = nursery.own_group(&dir)?;
         creates(HostObject::Cgroup, || fs::create_dir_all(&dir))?;
+        self.delegate_controllers();
         let me = std::process::id().to_string();
         fs::write(dir.join("cgroup.procs"), &me)?;
         let result = work();
         fs::write(root.join(own).join("cgroup.procs"), &me)?;
         result
+    }
+
+    /// Where processes of the sandbox are born.
+    fn nursery(&self) -> Self {
+        Self {
+            layout: self.layout,
+            name: format!("{}-start", self.name),
+        }
+    }
+
+    /// On version 2 a group has only the controllers that its parents hand down.
+    fn delegate_controllers(&self) {
+        if self.layout == CgroupLayout::V2 {
+            for parent in [Path::new(ROOT).to_owned(), Path::new(ROOT).join(PARENT)] {
+                for controller in ["+memory", "+pids", "+cpu"] {
+                    // What is missing is found when the limits are read back.
+                    let _ = fs::write(parent.join("cgroup.subtree_control"), controller);
+                }
+            }
+        }
+    }
+
+    /// Puts `pid` into the unified hierarchy as well, where the runtime left it out.
+    pub(crate) fn join_unified(&self, pid: i32) -> io::Result<()> {
+        let (CgroupLayout::V1, Some(dir)) = (self.layout, self.unified()) else {
+            return Ok(());
+        };
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join("cgroup.procs"), pid.to_string())
     }
 
     /// Root of the hierarchy that `dir` is in, and the group of this process in it.
@@ -193,6 +227,16 @@ impl Cgroup {
             }
         }
         Ok(())
+    }
+
+    /// Closes swap on version 2, where not every runtime does.
+    pub(crate) fn forbid_swap(&self) -> io::Result<()> {
+        let file = self.file("", "memory.swap.max");
+        if self.layout == CgroupLayout::V2 && file.exists() {
+            fs::write(file, "0")
+        } else {
+            Ok(())
+        }
     }
 
     /// Memory that goes to swap instead would escape the limit.
@@ -294,6 +338,11 @@ impl Cgroup {
 
     /// Ends every process of the group, frozen or not, and waits until none is left.
     pub(crate) fn kill(&self) -> io::Result<()> {
+        self.nursery().kill_this()?;
+        self.kill_this()
+    }
+
+    fn kill_this(&self) -> io::Result<()> {
         let dirs: Vec<PathBuf> = self
             .dirs()?
             .into_iter()
@@ -328,7 +377,7 @@ impl Cgroup {
 
     /// Removes the group from every hierarchy. It must be empty.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        for dir in self.dirs()? {
+        for dir in self.dirs()?.into_iter().chain(self.nursery().dirs()?) {
             remove_group(&dir)?;
         }
         Ok(())

@@ -359,7 +359,7 @@ fn home_for_builds() -> (TestHome, PathBuf) {
     }
     let spec = home.path().join("made.toml");
     let text =
-        "name = \"made\"\nfrom = { template = \"base\" }\n[[steps]]\nrun = \"echo fine > /made\"\n";
+        "name = \"made\"\nfrom = { template = \"base\" }\n[[steps]]\nrun = \"echo fine > made\"\n";
     fs::write(&spec, text).unwrap();
     (home, spec)
 }
@@ -377,7 +377,12 @@ fn a_kill_at_any_state_write_of_a_build_is_mended_by_the_next_one() {
                 command
             };
             let killed = build().env("ATOLL_FAILPOINT", &point).output().unwrap();
-            assert_eq!(killed.status.signal(), Some(9), "`{point}` was not reached");
+            let said = String::from_utf8_lossy(&killed.stderr);
+            assert_eq!(
+                killed.status.signal(),
+                Some(9),
+                "`{point}` was not reached: {said}"
+            );
             leftovers::wait_for_processes_below(&home.path(), &point);
             let mended = build().output().unwrap();
             assert!(
@@ -393,7 +398,7 @@ fn a_kill_at_any_state_write_of_a_build_is_mended_by_the_next_one() {
                 "--lang",
                 "bash",
                 "-c",
-                "cat /made",
+                "cat made",
             ]);
             assert_eq!(run.output().unwrap().stdout, b"fine\n", "{point}");
             let unfinished =

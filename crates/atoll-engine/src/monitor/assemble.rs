@@ -172,7 +172,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     limit_own_resources(&spec.limits)
         .map_err(|error| Failure::new("cannot set the limits of processes", &error))?;
     let name = spec.id.as_str();
-    // Whatever the runtime forks is born in the sandbox's cgroup, so that it is
+    // Whatever the runtime forks is born in a cgroup of the sandbox, so that it is
     // found there even if this process is killed half-way.
     let create = || {
         cgroup.within(|| within_network(&network.namespace, || runtime.create(name, &dir, &state)))
@@ -183,6 +183,10 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         .map_err(|error| Failure::new("the container ended at once", &error))?;
     let init_fd =
         pidfd(pid).map_err(|error| Failure::new("the container ended at once", &error))?;
+    cgroup
+        .join_unified(pid)
+        .and_then(|()| cgroup.forbid_swap())
+        .map_err(|error| Failure::new("cannot complete the cgroup", &error))?;
     adjust(spec, &cgroup, &init_fd, &scratch)?;
 
     let control = listen(&control_path(lease))

@@ -136,6 +136,7 @@ fn candidates(home: &Path) -> Vec<(String, String)> {
         {
             if group.path().is_dir() {
                 let name = group.file_name().to_string_lossy().into_owned();
+                let name = name.trim_end_matches("-start").to_owned();
                 found.push((format!("cgroup {}", group.path().display()), name));
             }
         }
