@@ -160,10 +160,12 @@ async fn a_timeout_with_a_slow_reader_loses_no_output() {
 #[tokio::test]
 async fn when_somebody_kills_the_reaper_the_command_goes_too() {
     let guest = Guest::ready().await;
-    let mut process = guest
-        .start("echo up; kill -9 $PPID; while :; do sleep 600; done")
-        .await;
+    // It waits for a line, so that the reaper has said which pid it started.
+    let mut command = bash("echo up; read; kill -9 $PPID; while :; do sleep 600; done");
+    command.stdin = true;
+    let mut process = guest.client.start(&command).await.unwrap();
     output_until(&mut process, "up").await;
+    process.input().send(b"\n").await.unwrap();
     let pid = process.pid().to_string();
     assert_eq!(
         finish(process).await.unwrap().status,
