@@ -260,9 +260,6 @@ impl Builder {
     ) -> Result<Template, BuildError> {
         let begun = Instant::now();
         let locked = |path: PathBuf| move |source| BuildError::File { path, source };
-        self.catalog.sweep().await?;
-        let path = self.catalog.shared_lock_path();
-        let _shared = Lock::shared(&path).await.map_err(locked(path.clone()))?;
         let path = self.catalog.build_lock_path(&spec.name);
         let waiting = || {
             events(BuildEvent::Waiting {
@@ -272,6 +269,9 @@ impl Builder {
         let _alone = Lock::exclusive(&path, waiting)
             .await
             .map_err(locked(path.clone()))?;
+        self.catalog.sweep().await?;
+        let path = self.catalog.shared_lock_path();
+        let _shared = Lock::shared(&path).await.map_err(locked(path.clone()))?;
 
         let mut state = self.initial_state(spec)?;
         let previous = self.catalog.get(&spec.name)?;
