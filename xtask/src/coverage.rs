@@ -66,6 +66,8 @@ pub(crate) fn coverage() -> Outcome<ExitCode> {
     test::build_template(&home)?;
 
     step("running the tests, instrumented");
+    // Profiles of earlier builds do not fit, and pids come again.
+    tools.llvm_cov().args(["clean", "--profraw-only"]).run()?;
     let tests = ["test", "--no-report", "--no-fail-fast", "--workspace"];
     test::run_as_root(tools.llvm_cov())
         .args(tests)
