@@ -16,10 +16,8 @@ pub(crate) fn bench(name: &str, arguments: &[String]) -> Outcome<ExitCode> {
     step("building the benchmark");
     let cargo =
         || Program::cargo().args(["bench", "--locked", "--package", "atoll", "--bench", name]);
+    // Builds the binary itself as well.
     cargo().arg("--no-run").run()?;
-    Program::cargo()
-        .args(["build", "--release", "--locked", "--package", "atoll"])
-        .run()?;
 
     step("making the template `base`");
     let binary = workspace::target().join("release/atoll");

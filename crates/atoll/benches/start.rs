@@ -332,6 +332,16 @@ impl Bundles {
                 serde_json::from_slice(&fs::read(lease.dir.join("config.json"))?)?;
             config["process"]["args"] = serde_json::json!(["/bin/sleep", "600"]);
             config["linux"]["cgroupsPath"] = format!("/atoll-bench/{number}").into();
+            // The donor's user namespace is closed to newcomers; `runc` makes an equal one.
+            for namespace in config["linux"]["namespaces"]
+                .as_array_mut()
+                .ok_or("no namespaces")?
+            {
+                namespace
+                    .as_object_mut()
+                    .ok_or("no namespace")?
+                    .remove("path");
+            }
             let bundle = directory.path().join(number.to_string());
             fs::create_dir(&bundle)?;
             fs::write(bundle.join("config.json"), config.to_string())?;
