@@ -1,7 +1,8 @@
 //! Start and end of PID 1.
 //!
 //! Before anything else it binds its life to its parent, the monitor, so
-//! that the sandbox cannot outlive it. Then it serves until `SIGTERM`; when
+//! that the sandbox cannot outlive it; that the monitor has not ended before,
+//! the pipe at its standard input tells. Then it serves until `SIGTERM`; when
 //! PID 1 ends, the kernel ends everything else in the sandbox.
 
 use std::env;
@@ -15,6 +16,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitOptions};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -72,6 +74,9 @@ fn prepare_process() -> io::Result<()> {
     // essential: everybody who could is root in here already.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     if is_init() {
+        if is_hung_up(&rustix::stdio::stdin())? {
+            return Err(io::Error::other("whoever started this sandbox is gone"));
+        }
         // Whatever the runtime left open belongs to the host.
         let nowhere = std::fs::File::options()
             .read(true)
@@ -89,6 +94,13 @@ fn prepare_process() -> io::Result<()> {
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     Ok(())
+}
+
+/// Whether nobody holds the other end of a pipe any more.
+fn is_hung_up(pipe: &impl std::os::fd::AsFd) -> io::Result<bool> {
+    let mut asked = [PollFd::new(pipe, PollFlags::empty())];
+    poll(&mut asked, Some(&Timespec::default()))?;
+    Ok(asked[0].revents().contains(PollFlags::HUP))
 }
 
 /// Whether this is PID 1 of a sandbox and not a guest under test.

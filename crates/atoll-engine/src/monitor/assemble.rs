@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::io;
+use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
@@ -59,6 +59,8 @@ pub(super) struct Running {
     pub(super) network: SandboxNetwork,
     pub(super) control: UnixListener,
     pub(super) disk: PathBuf,
+    /// The guest's standard input is the other end.
+    _lifeline: PipeWriter,
 }
 
 impl Running {
@@ -174,8 +176,14 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let name = spec.id.as_str();
     // Whatever the runtime forks is born in a cgroup of the sandbox, so that it is
     // found there even if this process is killed half-way.
+    let (theirs, lifeline) =
+        io::pipe().map_err(|error| Failure::new("cannot make the lifeline", &error))?;
     let create = || {
-        cgroup.within(|| within_network(&network.namespace, || runtime.create(name, &dir, &state)))
+        cgroup.within(|| {
+            within_network(&network.namespace, || {
+                runtime.create(name, &dir, &state, theirs)
+            })
+        })
     };
     let pid = creates(HostObject::Container, create)
         .map_err(|error| Failure::new("cannot create the container", &error))?;
@@ -211,6 +219,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         network,
         control,
         disk,
+        _lifeline: lifeline,
     })
 }
 

@@ -5,7 +5,8 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeReader};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use libcontainer::container::Container;
@@ -28,13 +29,19 @@ impl OciRuntime for Builtin {
         SeccompBy::Executor
     }
 
-    fn create(&mut self, id: &str, bundle: &Path, state: &Path) -> io::Result<i32> {
+    fn create(
+        &mut self,
+        id: &str,
+        bundle: &Path,
+        state: &Path,
+        lifeline: PipeReader,
+    ) -> io::Result<i32> {
         let programs = seccomp::compiled().map_err(io::Error::other)?;
         let nowhere = File::options().read(true).write(true).open("/dev/null")?;
         let container = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_executor(GuestExecutor { programs })
-            // Nothing of the monitor's own reaches the guest.
-            .with_stdin(nowhere.try_clone()?)
+            // Nothing else of the monitor's own reaches the guest.
+            .with_stdin(OwnedFd::from(lifeline))
             .with_stdout(nowhere.try_clone()?)
             .with_stderr(nowhere)
             .with_root_path(state)

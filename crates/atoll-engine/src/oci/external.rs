@@ -1,7 +1,7 @@
 //! `runc`, or a program with the same command line.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -20,7 +20,7 @@ impl External {
 
     /// Runs one verb. Its output goes to a file: a container's first process
     /// inherits it, so a pipe would stay open as long as the sandbox.
-    fn call(&self, state: &Path, arguments: &[&str]) -> io::Result<()> {
+    fn call(&self, state: &Path, arguments: &[&str], input: Stdio) -> io::Result<()> {
         let log = state.join("runtime.log");
         let output = File::create(&log)?;
         let mut command = Command::new(&self.program);
@@ -28,7 +28,7 @@ impl External {
             .arg("--root")
             .arg(state)
             .args(arguments)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(output.try_clone()?)
             .stderr(output);
         let status = program::status(&mut command).map_err(|error| {
@@ -55,12 +55,19 @@ impl OciRuntime for External {
         SeccompBy::Bundle
     }
 
-    fn create(&mut self, id: &str, bundle: &Path, state: &Path) -> io::Result<i32> {
+    fn create(
+        &mut self,
+        id: &str,
+        bundle: &Path,
+        state: &Path,
+        lifeline: PipeReader,
+    ) -> io::Result<i32> {
         let pid_file = state.join("pid");
         let (bundle, pid_path) = (bundle.display().to_string(), pid_file.display().to_string());
         self.call(
             state,
             &["create", "--bundle", &bundle, "--pid-file", &pid_path, id],
+            lifeline.into(),
         )?;
         fs::read_to_string(pid_file)?
             .trim()
@@ -69,6 +76,6 @@ impl OciRuntime for External {
     }
 
     fn start(&mut self, id: &str, state: &Path) -> io::Result<()> {
-        self.call(state, &["start", id])
+        self.call(state, &["start", id], Stdio::null())
     }
 }

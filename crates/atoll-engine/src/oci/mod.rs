@@ -4,7 +4,7 @@
 mod builtin;
 mod external;
 
-use std::io;
+use std::io::{self, PipeReader};
 use std::path::Path;
 
 use crate::bundle::SeccompBy;
@@ -19,7 +19,14 @@ pub(crate) trait OciRuntime {
     fn seccomp_by(&self) -> SeccompBy;
 
     /// Makes the container of `bundle` and returns its first process, which waits for [`Self::start`].
-    fn create(&mut self, id: &str, bundle: &Path, state: &Path) -> io::Result<i32>;
+    /// Its standard input is `lifeline`, by which it learns that the monitor is gone already.
+    fn create(
+        &mut self,
+        id: &str,
+        bundle: &Path,
+        state: &Path,
+        lifeline: PipeReader,
+    ) -> io::Result<i32>;
 
     /// Lets the first process go.
     fn start(&mut self, id: &str, state: &Path) -> io::Result<()>;

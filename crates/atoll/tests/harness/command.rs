@@ -166,6 +166,14 @@ impl Invocation {
             Input::Nothing => Stdio::null(),
             Input::Bytes(_) | Input::Open => Stdio::piped(),
         });
+        // Shells let what they start in the background ignore Ctrl-C.
+        // SAFETY: `signal` may be called between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         for (name, value) in self.environment {
             match value {
                 Some(value) => command.env(name, value),
