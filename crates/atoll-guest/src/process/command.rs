@@ -104,6 +104,9 @@ pub(crate) enum InputError {
     /// It ended.
     #[error("the process has ended")]
     Ended,
+    /// Not all of it could be ended.
+    #[error("some processes have been killed and do not end: they wait for the kernel")]
+    Remains,
     /// The kernel refused.
     #[error("error writing to the process: {0}")]
     Write(#[from] io::Error),
@@ -215,8 +218,11 @@ impl Command {
         if self.has_ended() {
             return Err(InputError::Ended);
         }
-        tree::kill_below_reaper(self.reaper).await;
-        Ok(())
+        if tree::kill_below_reaper(self.reaper).await {
+            Ok(())
+        } else {
+            Err(InputError::Remains)
+        }
     }
 
     /// Writes to its input pipe and waits until all is written.

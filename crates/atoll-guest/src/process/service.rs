@@ -298,6 +298,7 @@ fn input_error(error: InputError) -> ConnectError {
         InputError::NoTerminal | InputError::CannotClose => {
             ConnectError::failed_precondition(message)
         }
+        InputError::Remains => ConnectError::aborted(message),
         InputError::NoStdin | InputError::Write(_) => ConnectError::internal(message),
     }
 }

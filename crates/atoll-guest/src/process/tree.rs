@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use tokio::time::{Instant, sleep};
 
-/// How long the kernel may take to end stopped processes.
+/// How long the kernel may take to end one more of the stopped processes.
 const KILL_BOUND: Duration = Duration::from_secs(5);
 
 /// Wait between two looks at `/proc`.
@@ -61,10 +61,15 @@ async fn kill_below(root: i32) -> bool {
             break;
         }
     }
+    let (mut fewest, mut deadline) = (usize::MAX, deadline);
     loop {
         let alive = alive_below(root);
         if alive.is_empty() {
             return true;
+        }
+        if alive.len() < fewest {
+            fewest = alive.len();
+            deadline = Instant::now() + KILL_BOUND;
         }
         for pid in alive {
             send(pid, Signal::KILL);
