@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::settings::Settings;
-use crate::{access, files, process};
+use crate::{access, files, filesystem, metrics, process, rpc};
 
 /// Listens elsewhere and prints the bound address on stdout. For tests and
 /// for tiers in which the loopback interface is not where the host dials.
@@ -112,8 +112,11 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
     });
 
     let settings = Arc::new(Settings::default());
-    let commands = process::Commands::new(Arc::clone(&settings));
-    let app = routes(settings, commands);
+    let rpc = rpc::service(
+        process::Commands::new(Arc::clone(&settings)),
+        filesystem::Filesystem::new(Arc::clone(&settings)),
+    );
+    let app = routes(settings, rpc);
     tokio::select! {
         served = async { axum::serve(listener, app).await } => served,
         _ = terminate.recv() => {
@@ -125,12 +128,13 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
     }
 }
 
-fn routes(settings: Arc<Settings>, commands: process::Commands) -> Router {
+fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
     Router::new()
         .route("/files", get(files::download).post(files::upload))
         .layer(DefaultBodyLimit::disable())
         .route("/envs", get(access::envs))
-        .fallback_service(process::service::service(commands))
+        .route("/metrics", get(metrics::metrics))
+        .fallback_service(rpc)
         .layer(from_fn_with_state(
             Arc::clone(&settings),
             access::require_token,

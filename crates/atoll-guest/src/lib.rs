@@ -7,7 +7,10 @@
 //! | `access` | who may ask: `/init` first, then the token |
 //! | `settings` | what `/init` said |
 //! | `process` | commands: launch, output, input, tree kill, the RPC service |
+//! | `filesystem` | what paths are, directories, watches: the RPC service |
 //! | `files` | `GET` and `POST /files` |
+//! | `metrics` | `GET /metrics` |
+//! | `rpc` | both RPC services as one |
 //! | `users`, `paths`, `rights` | `/etc/passwd`, path rules, acting as a user |
 //!
 //! **Invariant:** nothing here calls NSS (`getpwnam`, `getaddrinfo`): a
@@ -18,9 +21,12 @@
 mod access;
 mod boot;
 mod files;
+mod filesystem;
+mod metrics;
 mod paths;
 mod process;
 mod rights;
+mod rpc;
 mod settings;
 mod users;
 
