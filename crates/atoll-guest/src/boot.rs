@@ -129,11 +129,12 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
 }
 
 fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
+    let meter = Arc::new(metrics::Meter::default());
     Router::new()
         .route("/files", get(files::download).post(files::upload))
         .layer(DefaultBodyLimit::disable())
         .route("/envs", get(access::envs))
-        .route("/metrics", get(metrics::metrics))
+        .route("/metrics", get(metrics::metrics).with_state(meter))
         .fallback_service(rpc)
         .layer(from_fn_with_state(
             Arc::clone(&settings),
