@@ -12,7 +12,7 @@ use std::sync::Arc;
 use atoll_protocol::ENVD_PORT;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use rustix::process::{Signal, WaitOptions};
@@ -129,10 +129,17 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
 }
 
 fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
-    let meter = Arc::new(metrics::Meter::default());
-    Router::new()
+    // Outermost comes what is done last: even a refused upload is drained.
+    let files = Router::new()
         .route("/files", get(files::download).post(files::upload))
         .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(
+            Arc::clone(&settings),
+            access::require_token_or_signature,
+        ))
+        .layer(from_fn(files::drain));
+    let meter = Arc::new(metrics::Meter::default());
+    Router::new()
         .route("/envs", get(access::envs))
         .route("/metrics", get(metrics::metrics).with_state(meter))
         .fallback_service(rpc)
@@ -140,6 +147,7 @@ fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
             Arc::clone(&settings),
             access::require_token,
         ))
+        .merge(files)
         .route("/health", get(access::health))
         .route("/init", post(access::init))
         .with_state(settings)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use atoll_protocol::InitRequest;
-use atoll_protocol::signature::equal_in_constant_time;
+use atoll_protocol::signature::{SignatureError, SignedUrl, equal_in_constant_time};
 
 use crate::paths::{self, PathError};
 use crate::users::{User, UserError, Users};
@@ -53,6 +53,19 @@ impl Settings {
                 Access::Granted
             }
             (Some(_), _) => Access::Denied,
+        })
+    }
+
+    /// Checks a signature that is presented instead of the token.
+    pub(crate) fn verify(
+        &self,
+        url: &SignedUrl<'_>,
+        signature: &str,
+        now: i64,
+    ) -> Result<(), SignatureError> {
+        self.with(|current| match &current.token {
+            Some(token) => url.verify(token, Some(signature), now),
+            None => Err(SignatureError::Invalid),
         })
     }
 
