@@ -140,6 +140,7 @@ fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
         .layer(from_fn(files::drain));
     let meter = Arc::new(metrics::Meter::default());
     Router::new()
+        .route("/files/compose", post(files::compose))
         .route("/envs", get(access::envs))
         .route("/metrics", get(metrics::metrics).with_state(meter))
         .fallback_service(rpc)

@@ -9,10 +9,12 @@
 //! | `disposition` | file names in headers, in both directions |
 //! | `upload`, `parts` | `POST`: one file, or several in a form |
 //! | `write` | a body on its way into one file |
+//! | `compose` | `POST /files/compose` |
 //! | `open` | regular files, and nothing else, opened and made |
 //! | `drain` | what a refused client still sends |
 //! | `error` | what can go wrong |
 
+mod compose;
 mod conditions;
 mod disposition;
 mod download;
@@ -29,6 +31,7 @@ mod write;
 use axum::http::HeaderMap;
 use serde::Serialize;
 
+pub(crate) use compose::compose;
 pub(crate) use download::download;
 pub(crate) use drain::drain;
 pub(crate) use error::FileError;
