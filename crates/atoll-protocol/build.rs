@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-const FILES: &[&str] = &["process/process.proto"];
+const FILES: &[&str] = &["filesystem/filesystem.proto", "process/process.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");

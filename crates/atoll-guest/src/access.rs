@@ -1,15 +1,17 @@
 //! Who may ask: everybody `/health`, the host `/init`, and after that only
-//! requests that present the token.
+//! requests that present the token, or for `/files` a signature by its holder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use atoll_protocol::signature::{Operation, SignatureError, SignedUrl};
 use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
@@ -17,10 +19,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use crate::boot::is_init;
+use crate::files::FileQuery;
 use crate::settings::{Access, Settings};
 
 const UNAUTHORIZED: &str =
     "unauthorized access, please provide a valid access token or method signing if supported";
+
+/// Said where a signature would have been good enough, but a token was sent.
+const WRONG_TOKEN: &str = "access token present in header but does not match";
 
 /// Body of every error outside of RPC.
 #[derive(Debug, Serialize)]
@@ -53,6 +59,68 @@ pub(crate) async fn require_token(
             error_response(StatusCode::UNAUTHORIZED, UNAUTHORIZED)
         }
     }
+}
+
+/// Lets a request for `/files` pass when it presents the token or, without
+/// one, a signature of what it asks for. Handlers get what was checked.
+pub(crate) async fn require_token_or_signature(
+    State(settings): State<Arc<Settings>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let unauthorized = |message: &str| error_response(StatusCode::UNAUTHORIZED, message);
+    let token = presented_token(request.headers()).filter(|token| !token.is_empty());
+    let query = FileQuery::from_uri(request.uri());
+    match (settings.check(token), token) {
+        (Access::Granted, _) => {}
+        (Access::Uninitialized, _) => return unauthorized(UNAUTHORIZED),
+        (Access::Denied, Some(_)) => return unauthorized(WRONG_TOKEN),
+        (Access::Denied, None) => {
+            let checked = match &query {
+                Ok(query) => check_signature(&settings, request.method(), query),
+                Err(_) => Err(SignatureError::Invalid),
+            };
+            if let Err(error) = checked {
+                return unauthorized(&error.to_string());
+            }
+        }
+    }
+    match query {
+        Ok(query) => {
+            request.extensions_mut().insert(query);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+fn check_signature(
+    settings: &Settings,
+    method: &Method,
+    query: &FileQuery,
+) -> Result<(), SignatureError> {
+    let operation = match *method {
+        Method::GET | Method::HEAD => Operation::Read,
+        Method::POST => Operation::Write,
+        _ => return Err(SignatureError::Missing),
+    };
+    let signature = query.signature.as_deref().ok_or(SignatureError::Missing)?;
+    let expiration = match query.signature_expiration.as_deref().map(str::parse) {
+        None => None,
+        Some(Ok(seconds)) => Some(seconds),
+        Some(Err(_)) => return Err(SignatureError::Invalid),
+    };
+    let url = SignedUrl {
+        path: query.path.as_deref().unwrap_or_default(),
+        operation,
+        user: query.username.as_deref().unwrap_or_default(),
+        expiration,
+    };
+    // A clock before 1970 lets nothing expire late: it says the earliest time.
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |passed| passed.as_secs());
+    settings.verify(&url, signature, i64::try_from(now).unwrap_or(i64::MAX))
 }
 
 /// `GET /health`.

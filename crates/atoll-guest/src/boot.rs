@@ -13,7 +13,7 @@ use std::sync::Arc;
 use atoll_protocol::ENVD_PORT;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::settings::Settings;
-use crate::{access, files, process};
+use crate::{access, files, filesystem, metrics, process, rpc};
 
 /// Listens elsewhere and prints the bound address on stdout. For tests and
 /// for tiers in which the loopback interface is not where the host dials.
@@ -124,8 +124,11 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
     });
 
     let settings = Arc::new(Settings::default());
-    let commands = process::Commands::new(Arc::clone(&settings));
-    let app = routes(settings, commands);
+    let rpc = rpc::service(
+        process::Commands::new(Arc::clone(&settings)),
+        filesystem::Filesystem::new(Arc::clone(&settings)),
+    );
+    let app = routes(settings, rpc);
     tokio::select! {
         served = async { axum::serve(listener, app).await } => served,
         _ = terminate.recv() => {
@@ -137,16 +140,27 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
     }
 }
 
-fn routes(settings: Arc<Settings>, commands: process::Commands) -> Router {
-    Router::new()
+fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
+    // Outermost comes what is done last: even a refused upload is drained.
+    let files = Router::new()
         .route("/files", get(files::download).post(files::upload))
         .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(
+            Arc::clone(&settings),
+            access::require_token_or_signature,
+        ))
+        .layer(from_fn(files::drain));
+    let meter = Arc::new(metrics::Meter::default());
+    Router::new()
+        .route("/files/compose", post(files::compose))
         .route("/envs", get(access::envs))
-        .fallback_service(process::service::service(commands))
+        .route("/metrics", get(metrics::metrics).with_state(meter))
+        .fallback_service(rpc)
         .layer(from_fn_with_state(
             Arc::clone(&settings),
             access::require_token,
         ))
+        .merge(files)
         .route("/health", get(access::health))
         .route("/init", post(access::init))
         .with_state(settings)

@@ -4,10 +4,14 @@
 //! | module | owns |
 //! |---|---|
 //! | `boot` | start and end of PID 1, zombies |
-//! | `access` | who may ask: `/init` first, then the token |
+//! | `access` | who may ask: `/init` first, then the token or a signature |
 //! | `settings` | what `/init` said |
 //! | `process` | commands: launch, output, input, tree kill, the RPC service |
-//! | `files` | `GET` and `POST /files` |
+//! | `filesystem` | what paths are, directories, watches: the RPC service |
+//! | `files` | `/files`: whole files in and out |
+//! | `metadata` | what clients say about a file, in its attributes |
+//! | `metrics` | `GET /metrics` |
+//! | `rpc` | both RPC services as one |
 //! | `users`, `paths`, `rights` | `/etc/passwd`, path rules, acting as a user |
 //!
 //! **Invariant:** nothing here calls NSS (`getpwnam`, `getaddrinfo`): a
@@ -18,9 +22,13 @@
 mod access;
 mod boot;
 mod files;
+mod filesystem;
+mod metadata;
+mod metrics;
 mod paths;
 mod process;
 mod rights;
+mod rpc;
 mod settings;
 mod users;
 

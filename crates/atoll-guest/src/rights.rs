@@ -1,4 +1,8 @@
-//! File access with the rights of a sandbox user.
+//! File access in the name of a sandbox user.
+//!
+//! What a client makes belongs to the user it names, but no permission stops
+//! it: E2B's clients write to `/app` and read `/root` without a thought, and
+//! whoever holds the token is root in the sandbox anyway.
 //!
 //! The kernel keeps credentials per thread, so a thread of its own takes the
 //! user's and ends with the work. `setfsuid` would be shorter, but gVisor
@@ -13,7 +17,7 @@ use crate::users::User;
 /// Stack of a thread that opens a file.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Runs `work` with the user's rights on a thread of its own.
+/// Runs `work` in the user's name on a thread of its own.
 pub(crate) async fn act_as<T: Send + 'static>(
     user: &User,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -32,7 +36,8 @@ pub(crate) async fn act_as<T: Send + 'static>(
         .map_err(|_| io::Error::other("the thread ended without an answer"))?
 }
 
-/// Gives the calling thread the effective rights of `user`, for good.
+/// Lets the calling thread act in the name of `user`, for good, and keep
+/// its capabilities.
 fn assume(user: &User) -> io::Result<()> {
     if rustix::process::geteuid().as_raw() == user.uid {
         return Ok(());
@@ -44,7 +49,14 @@ fn assume(user: &User) -> io::Result<()> {
     // SAFETY: takes numbers only.
     check(unsafe { libc::syscall(libc::SYS_setresgid, KEEP, user.gid, KEEP) })?;
     // SAFETY: takes numbers only.
-    check(unsafe { libc::syscall(libc::SYS_setresuid, KEEP, user.uid, KEEP) })
+    check(unsafe { libc::syscall(libc::SYS_setresuid, KEEP, user.uid, KEEP) })?;
+    // The kernel took the capabilities out of force, not away.
+    let sets = rustix::thread::capabilities(None)?;
+    let raised = rustix::thread::CapabilitySets {
+        effective: sets.permitted,
+        ..sets
+    };
+    Ok(rustix::thread::set_capabilities(None, raised)?)
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {

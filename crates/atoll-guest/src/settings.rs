@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use atoll_protocol::InitRequest;
+use atoll_protocol::signature::{SignatureError, SignedUrl, equal_in_constant_time};
 
 use crate::paths::{self, PathError};
 use crate::users::{User, UserError, Users};
@@ -52,6 +53,19 @@ impl Settings {
                 Access::Granted
             }
             (Some(_), _) => Access::Denied,
+        })
+    }
+
+    /// Checks a signature that is presented instead of the token.
+    pub(crate) fn verify(
+        &self,
+        url: &SignedUrl<'_>,
+        signature: &str,
+        now: i64,
+    ) -> Result<(), SignatureError> {
+        self.with(|current| match &current.token {
+            Some(token) => url.verify(token, Some(signature), now),
+            None => Err(SignatureError::Invalid),
         })
     }
 
@@ -103,18 +117,6 @@ impl Settings {
         let workdir = self.with(|current| current.default_workdir.clone());
         paths::resolve(path, &user.home, workdir.as_deref())
     }
-}
-
-/// Compares secrets without telling by its duration where they differ.
-fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
-    if left.len() != right.len() {
-        return false;
-    }
-    let difference = left
-        .iter()
-        .zip(right)
-        .fold(0, |seen, (a, b)| seen | std::hint::black_box(a ^ b));
-    std::hint::black_box(difference) == 0
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
     reason = "test code"
 )]
 
+#[path = "support/raw.rs"]
+mod raw;
 mod support;
 
 use std::io::{Read, Write};
@@ -80,6 +82,43 @@ async fn the_first_init_must_set_a_token_and_later_ones_must_present_it() {
             .unwrap()
             .stdout,
         "1\n"
+    );
+}
+
+#[tokio::test]
+async fn health_is_for_everybody_and_the_rest_for_the_token() {
+    let guest = Guest::ready().await;
+    let health = raw::ask_bare(guest.address, "GET /health", &[], b"");
+    assert_eq!(
+        health,
+        raw::Answer {
+            status: 204,
+            headers: vec![("cache-control".to_owned(), "no-store".to_owned())],
+            body: Vec::new(),
+        }
+    );
+    let refusal = (
+        401,
+        "unauthorized access, please provide a valid access token or method signing if supported"
+            .to_owned(),
+    );
+    for headers in [&[][..], &[("X-Access-Token", "guess")]] {
+        for start in [
+            "GET /envs",
+            "GET /metrics",
+            "POST /files/compose",
+            "POST /init",
+            "GET /nothing",
+            "POST /process.Process/List",
+            "POST /filesystem.Filesystem/Stat",
+        ] {
+            let answer = raw::ask_bare(guest.address, start, headers, b"{}");
+            assert_eq!(answer.refusal(), refusal, "{start} with {headers:?}");
+        }
+    }
+    assert_eq!(
+        raw::ask(&guest, "GET /envs", &[], b"").json(),
+        serde_json::json!({"SANDBOX_VARIABLE": "from-init"})
     );
 }
 

@@ -6,25 +6,21 @@
     reason = "test code"
 )]
 
+#[path = "support/raw.rs"]
+mod raw;
 mod support;
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_guest_client::GuestError;
-use support::{Guest, is_root};
+use raw::{get, noise, put};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::inotify;
+use support::{Guest, TOKEN, is_root};
 use tokio::io::AsyncReadExt;
-
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[4]
-        })
-        .collect()
-}
 
 async fn download(guest: &Guest, path: &str) -> Result<Vec<u8>, GuestError> {
     let mut bytes = Vec::new();
@@ -96,61 +92,46 @@ async fn procfs_is_readable_though_it_claims_to_be_empty() {
 #[tokio::test]
 async fn what_is_no_file_is_refused_at_once() {
     let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
-    let place_path = place.path().to_str().unwrap();
-    let fifo = place.path().join("fifo");
-    assert!(
-        std::process::Command::new("mkfifo")
-            .arg(&fifo)
-            .status()
-            .unwrap()
-            .success()
-    );
-    let fifo = fifo.to_str().unwrap();
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(at("fifo"))
+        .status();
+    assert!(fifo.unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    for (path, what) in [
+        (place.path().to_str().unwrap().to_owned(), "a directory"),
+        ("/".to_owned(), "a directory"),
+        (at("fifo"), "a named pipe"),
+        (at("socket"), "a socket"),
+        ("/dev/null".to_owned(), "a device"),
+        ("/dev/full".to_owned(), "a device"),
+    ] {
+        let refusal = (400, format!("path '{path}' is {what}, not a regular file"));
+        assert_eq!(get(&guest, &path, &[]).refusal(), refusal);
+        assert_eq!(put(&guest, &path, &[], b"x").refusal(), refusal);
+    }
     assert_eq!(
-        status(
-            download(&guest, &format!("{place_path}/none"))
-                .await
-                .unwrap_err()
+        get(&guest, &at("none"), &[]).refusal(),
+        (404, format!("path '{}' does not exist", at("none")))
+    );
+    for (path, message) in [
+        (
+            "~other/x",
+            "cannot expand user-specific home directory in '~other/x'",
         ),
-        404
-    );
-    assert_eq!(status(download(&guest, place_path).await.unwrap_err()), 400);
-    assert_eq!(status(download(&guest, fifo).await.unwrap_err()), 400);
-    assert_eq!(
-        status(download(&guest, "/dev/null").await.unwrap_err()),
-        400
-    );
-    assert_eq!(status(download(&guest, "~other/x").await.unwrap_err()), 400);
-    assert_eq!(
-        status(
-            guest
-                .client
-                .write_file(place_path, None, &b"x"[..])
-                .await
-                .unwrap_err()
+        ("/a\0b", "path contains a NUL byte"),
+        (
+            "/etc/passwd/x",
+            "cannot open '/etc/passwd/x': Not a directory (os error 20)",
         ),
-        400
-    );
-    assert_eq!(
-        status(
-            guest
-                .client
-                .write_file(fifo, None, &b"x"[..])
-                .await
-                .unwrap_err()
-        ),
-        400
-    );
-    assert_eq!(
-        status(
-            guest
-                .client
-                .write_file("/etc/passwd/x", None, &b"x"[..])
-                .await
-                .unwrap_err()
-        ),
-        400
-    );
+    ] {
+        let refusal = (400, message.to_owned());
+        assert_eq!(get(&guest, path, &[]).refusal(), refusal);
+        assert_eq!(put(&guest, path, &[], b"x").refusal(), refusal);
+    }
+    let long = format!("/tmp/{}", "x".repeat(300));
+    assert_eq!(get(&guest, &long, &[]).refusal().0, 400);
+    assert_eq!(put(&guest, &long, &[], b"x").refusal().0, 400);
 }
 
 #[tokio::test]
@@ -165,35 +146,7 @@ async fn a_refusal_is_told_even_while_the_client_still_sends() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_apart() {
-    let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
-    let mount = |args: &[&str]| {
-        std::process::Command::new(args[0])
-            .args(&args[1..])
-            .arg(place.path())
-            .status()
-            .is_ok_and(|status| status.success())
-    };
-    if !is_root() || !mount(&["mount", "-t", "tmpfs", "-o", "size=1m", "none"]) {
-        eprintln!("skipped: cannot mount a small disk");
-        return;
-    }
-    let path = place.path().join("x");
-    let error = guest
-        .client
-        .write_file(
-            path.to_str().unwrap(),
-            None,
-            std::io::Cursor::new(noise(8 << 20)),
-        )
-        .await
-        .unwrap_err();
-    assert!(mount(&["umount", "-l"]));
-    assert_eq!(status(error), 507);
-}
-
-#[tokio::test]
-async fn a_file_is_opened_with_the_rights_of_its_user() {
+async fn no_permission_stops_a_client_and_what_it_makes_is_the_users() {
     if !is_root() {
         eprintln!("skipped: only root can become somebody else");
         return;
@@ -202,60 +155,185 @@ async fn a_file_is_opened_with_the_rights_of_its_user() {
     let place_path = place.path().to_str().unwrap();
     let secret = format!("{place_path}/secret");
     std::fs::write(&secret, "x").unwrap();
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    assert_eq!(
-        status(
-            guest
-                .client
-                .read_file(&secret, Some("nobody"))
-                .await
-                .unwrap_err()
-        ),
-        403
-    );
-    assert_eq!(
-        status(
-            guest
-                .client
-                .write_file(&secret, Some("nobody"), &b"y"[..])
-                .await
-                .unwrap_err()
-        ),
-        403
-    );
-    assert_eq!(
-        status(
-            guest
-                .client
-                .write_file(&format!("{place_path}/new"), Some("nobody"), &b"y"[..])
-                .await
-                .unwrap_err()
-        ),
-        403
-    );
-
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    let new = format!("{place_path}/dir/new");
-    guest
-        .client
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let owner = |path: &str| {
+        let stat = std::fs::metadata(path).unwrap();
+        (stat.uid(), stat.gid(), stat.mode() & 0o7777)
+    };
+    // Nobody may do none of this; the client may, in nobody's name.
+    let client = &guest.client;
+    client.read_file(&secret, Some("nobody")).await.unwrap();
+    assert_eq!(owner(&secret), (0, 0, 0o600));
+    client
+        .write_file(&secret, Some("nobody"), &b"y"[..])
+        .await
+        .unwrap();
+    assert_eq!(owner(&secret), (65534, 65534, 0o600));
+    let new = format!("{place_path}/a/b/new");
+    client
         .write_file(&new, Some("nobody"), &b"y"[..])
         .await
         .unwrap();
-    let (file, directory) = (
-        std::fs::metadata(&new).unwrap(),
-        std::fs::metadata(format!("{place_path}/dir")).unwrap(),
+    assert_eq!(owner(&new), (65534, 65534, 0o644));
+    for directory in ["a", "a/b"] {
+        let made = format!("{place_path}/{directory}");
+        assert_eq!(owner(&made), (65534, 65534, 0o755));
+    }
+    // Only what is made is the user's, and the guest is root as before.
+    assert_eq!(owner(place_path), (0, 0, 0o700));
+    client.write_file(&new, None, &b"z"[..]).await.unwrap();
+    assert_eq!(owner(&new), (0, 0, 0o644));
+}
+
+#[tokio::test]
+async fn watchers_see_create_owner_and_one_write() {
+    let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, place.path(), inotify::WatchFlags::ALL_EVENTS).unwrap();
+    let seen = || {
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&watch, &mut buffer);
+        let mut events = Vec::new();
+        while let Ok(event) = reader.next() {
+            events.push(event.events());
+        }
+        events
+    };
+    let more_within = |milliseconds: i64| {
+        let bound = rustix::time::Timespec {
+            tv_sec: milliseconds / 1000,
+            tv_nsec: milliseconds % 1000 * 1_000_000,
+        };
+        let mut polled = [PollFd::new(&watch, PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&bound)).unwrap() > 0
+    };
+    use inotify::ReadFlags as Event;
+    let path = place.path().join("x");
+    let path = path.to_str().unwrap();
+    // In two pieces, of which the first alone is not written.
+    let mut stream = raw::connect(guest.address);
+    write!(
+        stream,
+        "POST /files?path={path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Access-Token: {TOKEN}\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: 11\r\n\r\nhello "
+    )
+    .unwrap();
+    let mut events = Vec::new();
+    while events.last() != Some(&Event::ATTRIB) {
+        assert!(more_within(10_000), "{events:?}");
+        events.extend(seen());
+    }
+    assert_eq!(events, [Event::CREATE, Event::OPEN, Event::ATTRIB]);
+    assert!(!more_within(300), "{:?}", seen());
+    stream.write_all(b"world").unwrap();
+    assert_eq!(raw::receive(stream).status, 200);
+    assert_eq!(seen(), [Event::MODIFY, Event::CLOSE_WRITE]);
+    // Truncated and written: the kernel makes one event of two alike.
+    assert_eq!(put(&guest, path, &[], b"other").status, 200);
+    assert_eq!(
+        seen(),
+        [
+            Event::OPEN,
+            Event::ATTRIB,
+            Event::MODIFY,
+            Event::CLOSE_WRITE
+        ]
     );
     assert_eq!(
-        (file.uid(), file.gid(), file.mode() & 0o7777),
-        (65534, 65534, 0o644)
+        put(&guest, path, &[("X-Metadata-A", "b")], b"x").status,
+        200
     );
     assert_eq!(
-        (directory.uid(), directory.gid(), directory.mode() & 0o7777),
-        (65534, 65534, 0o755)
+        seen(),
+        [
+            Event::OPEN,
+            Event::ATTRIB,
+            Event::MODIFY,
+            Event::CLOSE_WRITE
+        ]
     );
-    // The guest itself is root as before.
-    assert_eq!(download(&guest, &secret).await.unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn a_link_is_followed_even_to_nothing() {
+    let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    symlink(at("target"), at("link")).unwrap();
+    assert_eq!(
+        get(&guest, &at("link"), &[]).refusal(),
+        (404, format!("path '{}' does not exist", at("link")))
+    );
+    assert_eq!(put(&guest, &at("link"), &[], b"x").status, 200);
+    assert!(std::fs::symlink_metadata(at("link")).unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(at("target")).unwrap(), "x");
+    symlink(at("loop"), at("loop")).unwrap();
+    assert_eq!(get(&guest, &at("loop"), &[]).refusal().0, 400);
+    assert_eq!(put(&guest, &at("loop"), &[], b"x").refusal().0, 400);
+    // The same file by other ways.
+    for path in [
+        format!("/proc/self/root{}", at("link")),
+        at("nowhere/../link"),
+        format!("/../..{}", at("./link")),
+    ] {
+        assert_eq!(get(&guest, &path, &[]).body, b"x", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_path_swapped_under_us_is_one_thing_or_the_other() {
+    let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
+    let at = |name: &str| place.path().join(name);
+    let (a, b) = (vec![b'a'; 100_000], vec![b'b'; 50_000]);
+    std::fs::write(at("a"), &a).unwrap();
+    std::fs::write(at("b"), &b).unwrap();
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(at("fifo"))
+        .status();
+    assert!(fifo.unwrap().success());
+    symlink(at("a"), at("link")).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let swapper = std::thread::spawn({
+        let (stop, place) = (Arc::clone(&stop), place.path().to_owned());
+        move || {
+            for target in ["a", "b", "fifo", "none"].iter().cycle() {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                symlink(place.join(target), place.join("next")).unwrap();
+                std::fs::rename(place.join("next"), place.join("link")).unwrap();
+                let _ = std::fs::remove_file(place.join("none"));
+                std::thread::yield_now();
+            }
+        }
+    });
+    let link = at("link");
+    let link = link.to_str().unwrap();
+    let (mut whole, mut refused) = (0, 0);
+    // Until both were seen: what never meets a swap proves nothing.
+    while whole < 50 || refused < 50 {
+        let answer = get(&guest, link, &[]);
+        match answer.status {
+            200 => {
+                assert!(answer.body == a || answer.body == b);
+                whole += 1;
+            }
+            400 | 404 => refused += 1,
+            other => panic!("{other}: {answer:?}"),
+        }
+    }
+    let (mut written, mut refused) = (0, 0);
+    while written < 50 || refused < 50 {
+        match put(&guest, link, &[], b"wwwwwwwwww").status {
+            200 => written += 1,
+            400 | 404 => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    swapper.join().unwrap();
+    let kind = std::fs::symlink_metadata(at("fifo")).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
 }
 
 #[tokio::test]

@@ -3,10 +3,12 @@
 //! - [`envd`]: messages and service traits generated from `proto/`.
 //! - [`connect`]: framing and error codes of the Connect protocol.
 //! - [`init`]: what the host tells a guest before it lets anybody in.
+//! - [`signature`]: what lets a bare URL read or write one file.
 //! - [`status`]: how the end of a command is spelled.
 
 pub mod connect;
 pub mod init;
+pub mod signature;
 pub mod status;
 
 pub use init::InitRequest;
@@ -41,6 +43,14 @@ pub const OUTPUT_CHUNK_BYTES: usize = 32 * 1024;
 )]
 pub mod envd {
     connectrpc::include_generated!();
+
+    /// Points in time in messages.
+    pub use buffa_types::google::protobuf::Timestamp;
+
+    /// The `oneof` of [`filesystem`], under a name that people can read.
+    pub mod filesystem_oneof {
+        pub use super::filesystem::__buffa::oneof::watch_dir_response::Event as WatchDirEvent;
+    }
 
     /// The `oneof`s of [`process`], under names that people can read.
     pub mod process_oneof {

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use atoll_protocol::envd::process::{
     CloseStdinRequest, CloseStdinResponse, ConnectRequest, ConnectResponse, ListRequest,
-    ListResponse, PTY, Process, ProcessEvent, ProcessExt, ProcessInfo, ProcessInput,
+    ListResponse, PTY, Process, ProcessEvent, ProcessInfo, ProcessInput,
     ProcessSelector, SendInputRequest, SendInputResponse, SendSignalRequest, SendSignalResponse,
     Signal, StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
     UpdateResponse, process_event,
 };
 use atoll_protocol::envd::process_oneof::{Input, Output, Selector, StreamInputEvent};
 use atoll_protocol::status::ExitStatus;
-use atoll_protocol::{KEEPALIVE_HEADER, SIGNAL_SCOPE_HEADER, SIGNAL_SCOPE_TREE};
+use atoll_protocol::{SIGNAL_SCOPE_HEADER, SIGNAL_SCOPE_TREE};
 use connectrpc::{
-    ConnectError, ConnectRpcService, InboundStream, Limits, RequestContext, Response, Router,
-    ServiceRequest, ServiceResult, ServiceStream,
+    ConnectError, InboundStream, RequestContext, Response, ServiceRequest, ServiceResult,
+    ServiceStream,
 };
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
@@ -27,20 +27,7 @@ use super::Commands;
 use super::command::{Command, Event, InputError};
 use super::launch::{Launch, LaunchError, Streams, environment, launch};
 use crate::access::basic_user;
-
-/// Largest request: input of 3 MB in base64 and its frame fit.
-const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// Silence after which a stream says that it lives.
-const KEEPALIVE_DEFAULT: Duration = Duration::from_secs(90);
-
-/// The service, ready to be mounted.
-pub(crate) fn service(commands: Commands) -> ConnectRpcService<Router> {
-    let limits = Limits::default()
-        .with_max_request_body_size(REQUEST_BYTES_MAX)
-        .with_max_message_size(REQUEST_BYTES_MAX);
-    ConnectRpcService::new(Arc::new(commands).register(Router::new())).with_limits(limits)
-}
+use crate::rpc::keepalive_interval;
 
 #[allow(
     refining_impl_trait,
@@ -318,14 +305,6 @@ fn window(pty: &PTY) -> Result<Winsize, ConnectError> {
         ws_xpixel: 0,
         ws_ypixel: 0,
     })
-}
-
-fn keepalive_interval(context: &RequestContext) -> Duration {
-    context
-        .header(KEEPALIVE_HEADER)
-        .and_then(|value| value.to_str().ok()?.parse().ok())
-        .filter(|seconds| *seconds > 0)
-        .map_or(KEEPALIVE_DEFAULT, Duration::from_secs)
 }
 
 /// What a followed stream still has to say.

@@ -1,0 +1,94 @@
+//! `/files`: whole files in and out, streamed, in the name of a user.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `query` | what a URL says, decoded once for its check and its use |
+//! | `download` | `GET` |
+//! | `encoding` | gzip, in both directions |
+//! | `range`, `conditions` | parts of a file, and whether it changed |
+//! | `disposition` | file names in headers, in both directions |
+//! | `upload`, `parts` | `POST`: one file, or several in a form |
+//! | `write` | a body on its way into one file |
+//! | `compose` | `POST /files/compose` |
+//! | `open` | regular files, and nothing else, opened and made |
+//! | `drain` | what a refused client still sends |
+//! | `error` | what can go wrong |
+
+mod compose;
+mod conditions;
+mod disposition;
+mod download;
+mod drain;
+mod encoding;
+mod error;
+mod open;
+mod parts;
+mod query;
+mod range;
+mod upload;
+mod write;
+
+use axum::http::HeaderMap;
+use serde::Serialize;
+
+pub(crate) use compose::compose;
+pub(crate) use download::download;
+pub(crate) use drain::drain;
+pub(crate) use error::FileError;
+pub(crate) use query::FileQuery;
+pub(crate) use upload::upload;
+
+use crate::access::basic_user;
+use crate::metadata::Metadata;
+use crate::rights::act_as;
+use crate::settings::Settings;
+use crate::users::User;
+
+/// Bytes of a file in memory at once, per request.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// One written file, as clients expect it: no further keys.
+#[derive(Debug, Serialize)]
+struct Written {
+    name: String,
+    path: String,
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    metadata: Metadata,
+}
+
+impl Written {
+    fn new(path: String, metadata: Metadata) -> Self {
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        Self {
+            name,
+            path,
+            r#type: "file",
+            metadata,
+        }
+    }
+}
+
+/// The user of a request: the one it names, the one it authorizes, or the default one.
+fn request_user(
+    settings: &Settings,
+    named: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<User, FileError> {
+    let named = named
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .or_else(|| basic_user(headers));
+    Ok(settings.user(named.as_deref())?)
+}
+
+/// Works on `path` in the name of `user`.
+async fn as_user<T: Send + 'static>(
+    user: &User,
+    path: &str,
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    act_as(user, move || Ok(work()))
+        .await
+        .map_err(|source| FileError::io("become the user for", path, source))?
+}
