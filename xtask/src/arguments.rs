@@ -13,6 +13,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        --full adds the long tests and a machine with cgroup v2
   cargo xtask coverage                 line coverage, held against coverage-floor.txt
   cargo xtask dist                     the static release binary, in target/dist
+  cargo xtask bench guest [--count N] [--mib N] [--rounds N]
+                                       commands, output, files and watches beside plain ones
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
   cargo xtask machine [COMMAND...]     run a command in the machine with cgroup v2
@@ -92,8 +94,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
         "dist" => Task::Dist,
         "leftovers" => Task::Leftovers,
         "bench" => match arguments.next().as_deref() {
-            Some("start") => Task::Bench {
-                name: "start".to_owned(),
+            Some(name @ ("guest" | "start")) => Task::Bench {
+                name: name.to_owned(),
                 arguments: arguments.by_ref().collect(),
             },
             Some(other) => return Err(misuse(format!("there is no benchmark `{other}`"))),

@@ -5,24 +5,16 @@
 //! What Atoll is charged for and `runc` is not: the disk, the root file system,
 //! the network namespace, the guest, the first command, and taking it all away.
 
-use std::collections::BTreeMap;
-use std::error::Error;
+mod support;
+
 use std::fs;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atoll_control::LiveSandbox;
-use atoll_control::templates::TemplateCatalog;
-use atoll_engine::{
-    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice, Runtime,
-    SandboxId, SandboxSpec, SlotRange,
-};
-use atoll_guest_client::{InitRequest, ProcessEvent};
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+use support::{Bench, Lease, Result, children, field, first_command, percentile, pss_kib};
 
 /// What was asked on the command line.
 struct Options {
@@ -32,7 +24,16 @@ struct Options {
 }
 
 fn main() -> Result<()> {
-    let options = options()?;
+    let mut options = Options {
+        count: 100,
+        parallel: 50,
+        idle: 100,
+    };
+    support::options(&mut [
+        ("--count", &mut options.count),
+        ("--parallel", &mut options.parallel),
+        ("--idle", &mut options.idle),
+    ])?;
     let bench = Bench::prepare()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -49,31 +50,6 @@ fn main() -> Result<()> {
     report(&atoll, &runc);
     println!("\nmemory of {} idle sandboxes\n", options.idle);
     runtime.block_on(bench.idle(options.idle))
-}
-
-fn options() -> Result<Options> {
-    let mut options = Options {
-        count: 100,
-        parallel: 50,
-        idle: 100,
-    };
-    let mut arguments = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench");
-    while let Some(argument) = arguments.next() {
-        let target = match argument.as_str() {
-            "--count" => &mut options.count,
-            "--parallel" => &mut options.parallel,
-            "--idle" => &mut options.idle,
-            other => {
-                return Err(
-                    format!("unknown option `{other}` (--count, --parallel, --idle)").into(),
-                );
-            }
-        };
-        *target = arguments.next().ok_or("a number is missing")?.parse()?;
-    }
-    Ok(options)
 }
 
 /// Times of one side.
@@ -102,83 +78,7 @@ struct Round {
     whole: Duration,
 }
 
-/// Everything that stays the same from round to round.
-struct Bench {
-    atoll: Arc<dyn Runtime>,
-    /// The same runtime on `runc`, which makes the bundle that raw `runc` runs.
-    on_runc: Arc<dyn Runtime>,
-    runc: PathBuf,
-    layers: Vec<PathBuf>,
-    env: BTreeMap<String, String>,
-}
-
 impl Bench {
-    fn prepare() -> Result<Self> {
-        let home = PathBuf::from(
-            std::env::var_os("ATOLL_HOME")
-                .ok_or("ATOLL_HOME is not set: use `cargo xtask bench start`")?,
-        );
-        let runc = ["/usr/bin/runc", "/usr/sbin/runc"]
-            .iter()
-            .map(PathBuf::from)
-            .find(|path| path.exists());
-        let runc = runc.ok_or("`runc` is not installed (apt-get install runc)")?;
-        atoll_engine::reconcile()?;
-        let catalog = TemplateCatalog::open(&home)?;
-        let template = catalog
-            .get(&"base".parse()?)?
-            .ok_or("there is no template `base` (atoll template build base)")?;
-        let layers = tokio::runtime::Builder::new_current_thread()
-            .build()?
-            .block_on(catalog.layer_directories(&template))?;
-        let guest = fs::read_dir(home.join("guest"))?
-            .flatten()
-            .map(|entry| entry.path())
-            .max_by_key(|path| {
-                path.metadata()
-                    .and_then(|metadata| metadata.modified())
-                    .ok()
-            });
-        let config = EngineConfig {
-            guest: guest.ok_or("no guest in the home: run `atoll run` once")?,
-            home,
-            program: PathBuf::from(env!("CARGO_BIN_EXE_atoll")),
-            oci_runtime: OciRuntimeChoice::Builtin,
-            slot_range: SlotRange::default(),
-        };
-        let on_runc = EngineConfig {
-            oci_runtime: OciRuntimeChoice::External(runc.clone()),
-            ..config.clone()
-        };
-        Ok(Self {
-            atoll: Arc::new(ContainerRuntime::new(config)),
-            on_runc: Arc::new(ContainerRuntime::new(on_runc)),
-            runc,
-            layers,
-            env: template.env,
-        })
-    }
-
-    async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<LiveSandbox> {
-        let id = SandboxId::random()?;
-        let spec = SandboxSpec {
-            hostname: id.to_string(),
-            id,
-            layers: self.layers.clone(),
-            limits: Limits::default(),
-            network: NetworkMode::None,
-            env: BTreeMap::new(),
-            lifetime: Some(Duration::from_secs(600)),
-            attachment: Attachment::Client,
-        };
-        let init = InitRequest {
-            env_vars: Some(self.env.clone()),
-            default_user: Some("user".to_owned()),
-            ..InitRequest::default()
-        };
-        Ok(LiveSandbox::open(Arc::clone(runtime), spec, init).await?)
-    }
-
     async fn atoll_round(&self) -> Result<Round> {
         let start = Instant::now();
         let live = self.open(&self.atoll).await?;
@@ -272,47 +172,6 @@ impl Bench {
             live.destroy().await?;
         }
         Ok(())
-    }
-}
-
-async fn first_command(live: &LiveSandbox) -> Result<()> {
-    let command = atoll_guest_client::Command {
-        cmd: "/bin/true".to_owned(),
-        ..atoll_guest_client::Command::default()
-    };
-    let mut process = live.guest().start(&command).await?;
-    while let Some(event) = process.next().await? {
-        if matches!(event, ProcessEvent::End(_)) {
-            return Ok(());
-        }
-    }
-    Err("the first command gave no exit status".into())
-}
-
-/// The slot of a sandbox, as its lease says.
-struct Lease {
-    dir: PathBuf,
-    monitor: i32,
-}
-
-impl Lease {
-    fn of(id: &SandboxId) -> Result<Self> {
-        for entry in fs::read_dir("/run/atoll/slots")?.flatten() {
-            let Ok(text) = fs::read(entry.path().join("lease.json")) else {
-                continue;
-            };
-            let lease: serde_json::Value = serde_json::from_slice(&text)?;
-            if lease["sandbox"] == id.as_str() {
-                let monitor = lease["owner"]["pid"]
-                    .as_i64()
-                    .ok_or("a lease without owner")?;
-                return Ok(Self {
-                    dir: entry.path(),
-                    monitor: i32::try_from(monitor)?,
-                });
-            }
-        }
-        Err("the sandbox has no lease".into())
     }
 }
 
@@ -422,19 +281,6 @@ impl Drop for Bundles {
     }
 }
 
-fn children(pid: i32) -> Result<Vec<i32>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    Ok(text
-        .split_whitespace()
-        .filter_map(|child| child.parse().ok())
-        .collect())
-}
-
-fn pss_kib(pid: i32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    Ok(field(&text, "Pss:"))
-}
-
 /// Memory of the kernel that grows with sandboxes.
 fn kernel_kib() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
@@ -442,12 +288,6 @@ fn kernel_kib() -> Result<u64> {
         .iter()
         .map(|name| field(&text, name))
         .sum())
-}
-
-fn field(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-        .unwrap_or(0)
 }
 
 fn report(atoll: &Times, runc: &Times) {
@@ -488,10 +328,5 @@ fn verdict(name: &str, ratio: f64, promise: f64) {
 
 /// The value at `percent` of the sorted times, in milliseconds.
 fn at(times: &[Duration], percent: usize) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted
-        .get(index)
-        .map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
+    percentile(times, percent).as_secs_f64() * 1000.0
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use atoll_protocol::envd::process::{
     CloseStdinRequest, CloseStdinResponse, ConnectRequest, ConnectResponse, ListRequest,
-    ListResponse, PTY, Process, ProcessEvent, ProcessInfo, ProcessInput,
-    ProcessSelector, SendInputRequest, SendInputResponse, SendSignalRequest, SendSignalResponse,
-    Signal, StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
+    ListResponse, PTY, Process, ProcessEvent, ProcessInfo, ProcessInput, ProcessSelector,
+    SendInputRequest, SendInputResponse, SendSignalRequest, SendSignalResponse, Signal,
+    StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
     UpdateResponse, process_event,
 };
 use atoll_protocol::envd::process_oneof::{Input, Output, Selector, StreamInputEvent};

@@ -1,0 +1,186 @@
+//! What the benchmarks share: sandboxes on `base`, percentiles, memory.
+#![allow(dead_code, unreachable_pub, reason = "each benchmark uses its part")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_control::LiveSandbox;
+use atoll_control::templates::TemplateCatalog;
+use atoll_engine::{
+    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice, Runtime,
+    SandboxId, SandboxSpec, SlotRange,
+};
+use atoll_guest_client::{InitRequest, ProcessEvent};
+
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Reads numbers from the command line.
+pub fn options(known: &mut [(&str, &mut usize)]) -> Result<()> {
+    let mut arguments = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench");
+    while let Some(argument) = arguments.next() {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        let (_, target) = known
+            .iter_mut()
+            .find(|(name, _)| *name == argument)
+            .ok_or_else(|| format!("unknown option `{argument}` ({names})"))?;
+        **target = arguments.next().ok_or("a number is missing")?.parse()?;
+    }
+    Ok(())
+}
+
+/// The home that holds the template.
+pub fn home() -> Result<PathBuf> {
+    let home =
+        std::env::var_os("ATOLL_HOME").ok_or("ATOLL_HOME is not set: use `cargo xtask bench`")?;
+    Ok(PathBuf::from(home))
+}
+
+/// Everything that stays the same from round to round.
+pub struct Bench {
+    pub atoll: Arc<dyn Runtime>,
+    /// The same runtime on `runc`, which makes the bundle that raw `runc` runs.
+    pub on_runc: Arc<dyn Runtime>,
+    pub runc: PathBuf,
+    pub layers: Vec<PathBuf>,
+    pub env: BTreeMap<String, String>,
+}
+
+impl Bench {
+    pub fn prepare() -> Result<Self> {
+        let home = home()?;
+        let runc = ["/usr/bin/runc", "/usr/sbin/runc"]
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.exists());
+        let runc = runc.ok_or("`runc` is not installed (apt-get install runc)")?;
+        atoll_engine::reconcile()?;
+        let catalog = TemplateCatalog::open(&home)?;
+        let template = catalog
+            .get(&"base".parse()?)?
+            .ok_or("there is no template `base` (atoll template build base)")?;
+        let layers = tokio::runtime::Builder::new_current_thread()
+            .build()?
+            .block_on(catalog.layer_directories(&template))?;
+        let guest = fs::read_dir(home.join("guest"))?
+            .flatten()
+            .map(|entry| entry.path())
+            .max_by_key(|path| {
+                path.metadata()
+                    .and_then(|metadata| metadata.modified())
+                    .ok()
+            });
+        let config = EngineConfig {
+            guest: guest.ok_or("no guest in the home: run `atoll run` once")?,
+            home,
+            program: PathBuf::from(env!("CARGO_BIN_EXE_atoll")),
+            oci_runtime: OciRuntimeChoice::Builtin,
+            slot_range: SlotRange::default(),
+        };
+        let on_runc = EngineConfig {
+            oci_runtime: OciRuntimeChoice::External(runc.clone()),
+            ..config.clone()
+        };
+        Ok(Self {
+            atoll: Arc::new(ContainerRuntime::new(config)),
+            on_runc: Arc::new(ContainerRuntime::new(on_runc)),
+            runc,
+            layers,
+            env: template.env,
+        })
+    }
+
+    pub async fn open(&self, runtime: &Arc<dyn Runtime>) -> Result<LiveSandbox> {
+        let id = SandboxId::random()?;
+        let spec = SandboxSpec {
+            hostname: id.to_string(),
+            id,
+            layers: self.layers.clone(),
+            limits: Limits::default(),
+            network: NetworkMode::None,
+            env: BTreeMap::new(),
+            lifetime: Some(Duration::from_secs(600)),
+            attachment: Attachment::Client,
+        };
+        let init = InitRequest {
+            env_vars: Some(self.env.clone()),
+            default_user: Some("user".to_owned()),
+            ..InitRequest::default()
+        };
+        Ok(LiveSandbox::open(Arc::clone(runtime), spec, init).await?)
+    }
+}
+
+pub async fn first_command(live: &LiveSandbox) -> Result<()> {
+    let command = atoll_guest_client::Command {
+        cmd: "/bin/true".to_owned(),
+        ..atoll_guest_client::Command::default()
+    };
+    let mut process = live.guest().start(&command).await?;
+    while let Some(event) = process.next().await? {
+        if matches!(event, ProcessEvent::End(_)) {
+            return Ok(());
+        }
+    }
+    Err("the first command gave no exit status".into())
+}
+
+/// The slot of a sandbox, as its lease says.
+pub struct Lease {
+    pub dir: PathBuf,
+    pub monitor: i32,
+}
+
+impl Lease {
+    pub fn of(id: &SandboxId) -> Result<Self> {
+        for entry in fs::read_dir("/run/atoll/slots")?.flatten() {
+            let Ok(text) = fs::read(entry.path().join("lease.json")) else {
+                continue;
+            };
+            let lease: serde_json::Value = serde_json::from_slice(&text)?;
+            if lease["sandbox"] == id.as_str() {
+                let monitor = lease["owner"]["pid"]
+                    .as_i64()
+                    .ok_or("a lease without owner")?;
+                return Ok(Self {
+                    dir: entry.path(),
+                    monitor: i32::try_from(monitor)?,
+                });
+            }
+        }
+        Err("the sandbox has no lease".into())
+    }
+}
+
+pub fn children(pid: i32) -> Result<Vec<i32>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok(text
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect())
+}
+
+pub fn pss_kib(pid: i32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    Ok(field(&text, "Pss:"))
+}
+
+pub fn field(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// The value at `percent` of the sorted times.
+pub fn percentile(times: &[Duration], percent: usize) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(index).copied().unwrap_or_default()
+}
