@@ -41,7 +41,7 @@ const COMMAND_REAPER: &str = "command-reaper";
 /// Runs the guest, or the reaper of one command when the arguments say so.
 pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     match args.next() {
-        Some(first) if first == COMMAND_REAPER => process::reaper::run(args.next().as_deref()),
+        Some(first) if first == COMMAND_REAPER => process::reaper::run(),
         Some(other) => {
             eprintln!("error: unexpected argument `{}`", other.display());
             ExitCode::from(2)

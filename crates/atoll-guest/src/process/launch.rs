@@ -3,19 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream as StdUnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::os::fd::OwnedFd;
 
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest, Lines};
+use tokio::io::{AsyncBufReadExt, BufReader, Interest, Lines};
 use tokio::net::UnixStream;
 
 use super::reaper::{Order, Report, Step};
+use super::spare::Spare;
 use super::stream::Stream;
-use crate::COMMAND_REAPER;
 use crate::users::User;
 
 /// `PATH` of commands when the guest has none.
@@ -125,15 +122,9 @@ pub(crate) fn environment(
 }
 
 /// Starts a command and waits until it runs. Must be called on the main
-/// thread: the reaper's life is bound to the thread that forks it.
-pub(crate) async fn launch(launch: Launch) -> Result<Launched, LaunchError> {
-    let (ours, theirs) = StdUnixStream::pair()?;
-    let (ends, stdio) = open_streams(launch.streams, &launch.user)?;
-    let reaper = spawn_reaper(&theirs, stdio)?;
-    drop(theirs);
-
-    ours.set_nonblocking(true)?;
-    let mut control = UnixStream::from_std(ours)?;
+/// thread: a reaper's life is bound to the thread that forks it.
+pub(crate) async fn launch(launch: Launch, spare: &Spare) -> Result<Launched, LaunchError> {
+    let (ends, streams) = open_streams(launch.streams, &launch.user)?;
     let order = Order {
         cmd: launch.cmd,
         args: launch.args,
@@ -144,9 +135,10 @@ pub(crate) async fn launch(launch: Launch) -> Result<Launched, LaunchError> {
         groups: launch.user.groups,
         terminal: matches!(launch.streams, Streams::Terminal(_)),
     };
-    let bytes = serde_json::to_vec(&order).map_err(io::Error::from)?;
-    control.write_all(&bytes).await?;
-    control.shutdown().await?;
+    let (reaper, control) = spare.order(&order, &streams).await?;
+    drop(streams);
+    // While the command starts, so that the next one need not wait.
+    spare.refill();
 
     let mut reports = Reports(BufReader::new(control).lines());
     match reports.next().await {
@@ -188,46 +180,18 @@ impl Reports {
     }
 }
 
-fn spawn_reaper(control: &StdUnixStream, [stdin, stdout, stderr]: [Stdio; 3]) -> io::Result<i32> {
-    let fd = control.as_raw_fd();
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("atoll-guest")
-        .arg(COMMAND_REAPER)
-        .arg(fd.to_string())
-        .env_clear()
-        .current_dir("/");
-    command.stdin(stdin).stdout(stdout).stderr(stderr);
-    // SAFETY: `fcntl` is async-signal-safe and `fd` stays open in the parent
-    // until `spawn` has returned.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::fcntl(fd, libc::F_SETFD, 0) == 0 {
-                Ok(())
-            } else {
-                Err(io::Error::last_os_error())
-            }
-        });
-    }
-    let child = command.spawn()?;
-    i32::try_from(child.id()).map_err(io::Error::other)
-}
-
-fn open_streams(streams: Streams, user: &User) -> io::Result<(Ends, [Stdio; 3])> {
+/// Our ends of a command's streams, and what it gets as its first three descriptors.
+fn open_streams(streams: Streams, user: &User) -> io::Result<(Ends, [OwnedFd; 3])> {
     match streams {
         Streams::Terminal(size) => {
             let (master, slave) = open_terminal(size, user)?;
-            let stdio = [
-                Stdio::from(slave.try_clone()?),
-                Stdio::from(slave.try_clone()?),
-                Stdio::from(slave),
-            ];
+            let theirs = [slave.try_clone()?, slave.try_clone()?, slave];
             Ok((
                 Ends::Terminal(Stream::new(
                     master,
                     Interest::READABLE | Interest::WRITABLE,
                 )?),
-                stdio,
+                theirs,
             ))
         }
         Streams::Pipes | Streams::OutputOnly => {
@@ -235,26 +199,16 @@ fn open_streams(streams: Streams, user: &User) -> io::Result<(Ends, [Stdio; 3])>
             let (stderr, their_stderr) = pipe()?;
             let (stdin, their_stdin) = if matches!(streams, Streams::Pipes) {
                 let (read, write) = pipe()?;
-                (
-                    Some(Stream::new(write, Interest::WRITABLE)?),
-                    Stdio::from(read),
-                )
+                (Some(Stream::new(write, Interest::WRITABLE)?), read)
             } else {
-                (None, Stdio::null())
+                (None, OwnedFd::from(File::open("/dev/null")?))
             };
             let ends = Ends::Pipes {
                 stdin,
                 stdout: Stream::new(stdout, Interest::READABLE)?,
                 stderr: Stream::new(stderr, Interest::READABLE)?,
             };
-            Ok((
-                ends,
-                [
-                    their_stdin,
-                    Stdio::from(their_stdout),
-                    Stdio::from(their_stderr),
-                ],
-            ))
+            Ok((ends, [their_stdin, their_stdout, their_stderr]))
         }
     }
 }

@@ -11,7 +11,8 @@
 //! below it. When the command ends by itself its reaper ends too and what is
 //! left moves to PID 1, untouched.
 //!
-//! - [`launch`]: starts the pair; [`reaper`]: the process in between.
+//! - [`launch`]: starts the pair; [`reaper`]: the process in between, of which
+//!   one waits at any time for the next command ([`spare`]).
 //! - [`command`]: one running command: output to followers, input, its end.
 //! - [`stream`]: nonblocking reads and writes of pipes and terminals.
 //! - [`tree`]: finds and ends descendants.
@@ -21,6 +22,7 @@ pub(crate) mod command;
 pub(crate) mod launch;
 pub(crate) mod reaper;
 pub(crate) mod service;
+pub(crate) mod spare;
 pub(crate) mod stream;
 pub(crate) mod tree;
 
@@ -29,6 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use command::Command;
+use spare::Spare;
 
 use crate::settings::Settings;
 
@@ -40,6 +43,7 @@ const END_RETENTION: Duration = Duration::from_secs(30);
 pub(crate) struct Commands {
     settings: Arc<Settings>,
     by_pid: Arc<Mutex<HashMap<u32, Arc<Command>>>>,
+    spare: Arc<Spare>,
 }
 
 impl Commands {
@@ -48,6 +52,7 @@ impl Commands {
         Self {
             settings,
             by_pid: Arc::default(),
+            spare: Arc::default(),
         }
     }
 

@@ -1,17 +1,18 @@
-//! The process between the guest and one command: a tiny subreaper that
-//! starts the command as its user, tells the guest its pid, reaps whatever
+//! The process between the guest and one command: a tiny subreaper that waits
+//! for its order and the command's streams, starts the command as its user, tells the guest its pid, reaps whatever
 //! ends below it, and passes on how the command ended.
 //!
 //! It is the guest's own executable with other arguments and never has more
 //! than one thread, so ordinary code is fine between `fork` and `exec`.
 
-use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
@@ -84,25 +85,24 @@ pub(crate) enum Step {
     Execute,
 }
 
-/// Entry point of the reaper; `control` names its socket's descriptor.
-pub(crate) fn run(control: Option<&OsStr>) -> ExitCode {
-    let Some(control) = control
-        .and_then(OsStr::to_str)
-        .and_then(|text| text.parse::<RawFd>().ok())
-        .filter(|fd| *fd > 2)
-    else {
-        return ExitCode::from(2);
-    };
-    // SAFETY: the guest left this descriptor open for us and nobody else in
-    // this process uses it.
-    let control = unsafe { OwnedFd::from_raw_fd(control) };
-    match supervise(&mut File::from(control)) {
+/// Entry point of the reaper, whose standard input is its socket.
+pub(crate) fn run() -> ExitCode {
+    match rustix::stdio::stdin()
+        .try_clone_to_owned()
+        .and_then(|control| supervise(&mut File::from(control)))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
 fn supervise(control: &mut File) -> io::Result<()> {
+    // The guest may end before it has anything for us to do.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let [stdin, stdout, stderr] = receive_streams(control)?;
+    rustix::stdio::dup2_stdin(stdin)?;
+    rustix::stdio::dup2_stdout(stdout)?;
+    rustix::stdio::dup2_stderr(stderr)?;
     let mut order = Vec::new();
     control.read_to_end(&mut order)?;
     let order: Order = serde_json::from_slice(&order)?;
@@ -133,10 +133,31 @@ fn supervise(control: &mut File) -> io::Result<()> {
     }
 }
 
+/// Waits for the command's streams. An end without them means that the guest is gone.
+fn receive_streams(control: &File) -> io::Result<[OwnedFd; 3]> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut carrier = [0];
+    rustix::net::recvmsg(
+        control,
+        &mut [IoSliceMut::new(&mut carrier)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let descriptors: Vec<OwnedFd> = ancillary
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    <[OwnedFd; 3]>::try_from(descriptors).map_err(|_| io::Error::from(io::ErrorKind::UnexpectedEof))
+}
+
 /// Without these a timeout could miss something or a command could inherit
 /// something, so no command runs without them.
 fn prepare() -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     close_inherited_on_exec()
 }

@@ -230,12 +230,14 @@ impl Commands {
             user,
             streams,
         };
-        let launched = launch(order).await.map_err(|error| match error {
-            LaunchError::Refused { .. } | LaunchError::Directory { .. } => {
-                ConnectError::invalid_argument(error.to_string())
-            }
-            LaunchError::Guest(_) => ConnectError::resource_exhausted(error.to_string()),
-        })?;
+        let launched = launch(order, &self.spare)
+            .await
+            .map_err(|error| match error {
+                LaunchError::Refused { .. } | LaunchError::Directory { .. } => {
+                    ConnectError::invalid_argument(error.to_string())
+                }
+                LaunchError::Guest(_) => ConnectError::resource_exhausted(error.to_string()),
+            })?;
         let (command, events) = Command::adopt(launched, config, request.tag, deadline);
         self.insert(&command);
         Ok((command, events))
