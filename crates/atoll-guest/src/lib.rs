@@ -9,6 +9,7 @@
 //! | `process` | commands: launch, output, input, tree kill, the RPC service |
 //! | `filesystem` | what paths are, directories, watches: the RPC service |
 //! | `files` | `GET` and `POST /files` |
+//! | `metadata` | what clients wrote beside a file |
 //! | `metrics` | `GET /metrics` |
 //! | `rpc` | both RPC services as one |
 //! | `users`, `paths`, `rights` | `/etc/passwd`, path rules, acting as a user |
@@ -22,6 +23,7 @@ mod access;
 mod boot;
 mod files;
 mod filesystem;
+mod metadata;
 mod metrics;
 mod paths;
 mod process;
