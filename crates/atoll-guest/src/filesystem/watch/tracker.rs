@@ -1,0 +1,513 @@
+//! From the kernel's events to those of clients.
+//!
+//! The kernel tells what happens in one directory at a time, by name. Here
+//! names become paths, and directories that appear are watched too. By then
+//! something may be in them; the kernel does not tell that, so we look:
+//!
+//! 1. watch the directory, 2. read it, 3. take over the kernel's queue.
+//!
+//! What was read and has no creation in the queue was there before the
+//! watch, and is told by us; the rest is told by the queue. The kernel holds
+//! a directory's lock while it queues, so nothing falls between.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use atoll_protocol::envd::filesystem::{EventType, FilesystemEvent};
+use rustix::fs::inotify::ReadFlags;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, fstatfs, lstat, openat, statat};
+use rustix::io::Errno;
+use tokio::sync::mpsc;
+
+use super::super::descent::{DIRECTORY, Found, Identity, can_be_skipped, read_some};
+use super::super::error::{FilesystemError, failed};
+use super::kernel::{Descriptor, Inotify, KernelEvent, Links};
+use super::teller::{Stop, Teller};
+use super::tree::Tree;
+use super::{Order, Reach, WatchError};
+
+/// Events taken from the kernel and not handled yet.
+const PENDING_MAX: usize = 32 * 1024;
+
+/// Directories of one watch.
+const DIRECTORIES_MAX: usize = 200_000;
+
+/// Entries of a directory that appears.
+const ENTRIES_MAX: usize = 200_000;
+
+/// File systems on which other machines work unseen: NFS, CIFS, SMB2, FUSE.
+const NETWORK_FILESYSTEMS: [u64; 4] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546];
+
+/// Follows a directory and what is below it.
+pub(super) struct Tracker {
+    inotify: Inotify,
+    tree: Tree,
+    reach: Reach,
+    /// Which directory the top is. Not kept open: the kernel tells the end of
+    /// a directory when the last who has it open lets go.
+    top: Identity,
+    top_path: PathBuf,
+    pending: VecDeque<KernelEvent>,
+    /// Directories of which the new place is not known yet, by the cookie of
+    /// the move.
+    moving: HashMap<u32, Descriptor>,
+    /// Directories that were not where the events so far say they are. They
+    /// are gone, and an event about that is on its way, or one above them was
+    /// moved, and they are looked for again when that is told.
+    missed: BTreeSet<(Descriptor, OsString)>,
+    teller: Teller,
+}
+
+/// What came of an attempt to watch a directory.
+enum Watched {
+    /// It was not watched before.
+    New(Descriptor, OwnedFd),
+    /// It was.
+    Known(Descriptor),
+    /// There is no such directory now.
+    Missing,
+}
+
+/// What the queue says about a name.
+#[derive(Default)]
+struct Queued {
+    /// Whether it begins with its creation.
+    created: bool,
+    /// Whether it was written to.
+    written: bool,
+}
+
+impl Tracker {
+    /// Sets the watch.
+    pub(super) fn start(
+        order: Order,
+        sender: mpsc::Sender<Result<FilesystemEvent, WatchError>>,
+    ) -> Result<Self, WatchError> {
+        let path = order.path.as_str();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
+            Errno::NOENT => FilesystemError::PathNotFound(path.to_owned()),
+            Errno::NOTDIR => FilesystemError::NotADirectory(path.to_owned()),
+            error => failed("open", path)(error),
+        })?;
+        let magic = fstatfs(&top).map_err(failed("statfs", path))?.f_type;
+        let identity = Identity::of(&fstat(&top).map_err(failed("stat", path))?);
+        drop(top);
+        if !order.allow_network_mounts && is_network(magic) {
+            return Err(WatchError::Network(order.path));
+        }
+        let top_path = std::fs::canonicalize(path).map_err(|error| FilesystemError::Io {
+            operation: "resolve",
+            path: path.to_owned(),
+            error,
+        })?;
+        let inotify = Inotify::new().map_err(|error| match error {
+            Errno::MFILE => WatchError::Instances,
+            error => cannot_watch(&top_path, error),
+        })?;
+        let directory = inotify
+            .add(&top_path, Links::Follow)
+            .map_err(|error| cannot_watch(&top_path, error))?;
+        let mut tracker = Self {
+            inotify,
+            tree: Tree::new(directory),
+            reach: order.reach,
+            top: identity,
+            top_path,
+            pending: VecDeque::new(),
+            moving: HashMap::new(),
+            missed: BTreeSet::new(),
+            teller: Teller::muted(&order, sender),
+        };
+        match tracker.settle(directory) {
+            Ok(()) => Ok(tracker),
+            Err(Stop::Failed(error)) => Err(error),
+            // Nobody will hear this.
+            Err(Stop::Closed) => Err(WatchError::Lost),
+        }
+    }
+
+    /// Watches what is below the top, and takes in what happens meanwhile.
+    fn settle(&mut self, directory: Descriptor) -> Result<(), Stop> {
+        if self.reach == Reach::Tree {
+            let top = self
+                .open(Path::new(""))
+                .map_err(|error| self.failed(error))?;
+            self.look_into(directory, &top)?;
+        }
+        self.take_queue()?;
+        // Only so many: somebody may never stop.
+        for _ in 0..self.pending.len() {
+            if let Some(event) = self.pending.pop_front() {
+                self.handle(event)?;
+            }
+        }
+        self.teller.unmute();
+        Ok(())
+    }
+
+    /// Tells what happens until nobody listens or it cannot go on.
+    pub(super) fn run(mut self, stop: &OwnedFd) {
+        let end = loop {
+            if let Err(end) = self.step(stop) {
+                break end;
+            }
+        };
+        let Self {
+            teller, inotify, ..
+        } = self;
+        // The client may take its time to hear the reason.
+        drop(inotify);
+        if let Stop::Failed(error) = end {
+            teller.fail(error);
+        }
+    }
+
+    fn step(&mut self, stop: &OwnedFd) -> Result<(), Stop> {
+        if let Some(event) = self.pending.pop_front() {
+            return self.handle(event);
+        }
+        let read = self.inotify.wait(stop).and_then(|()| {
+            self.inotify
+                .read(|event| self.pending.push_back(event))
+                .map(drop)
+        });
+        read.map_err(|error| self.failed(error))?;
+        self.teller.check()
+    }
+
+    /// Takes over all that the kernel has queued.
+    fn take_queue(&mut self) -> Result<(), Stop> {
+        loop {
+            let more = self.inotify.read(|event| self.pending.push_back(event));
+            if !more.map_err(|error| self.failed(error))? {
+                return Ok(());
+            }
+            if self.pending.len() > PENDING_MAX {
+                return Err(WatchError::Lost.into());
+            }
+        }
+    }
+
+    fn handle(&mut self, event: KernelEvent) -> Result<(), Stop> {
+        let flags = event.flags;
+        if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return Err(WatchError::Lost.into());
+        }
+        let Some(name) = event.name else {
+            return self.handle_itself(event.directory, flags);
+        };
+        let Some(path) = self.tree.path(event.directory) else {
+            // Of a directory that is not below the top any more.
+            return Ok(());
+        };
+        let kind = if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+            EventType::EVENT_TYPE_CREATE
+        } else if flags.contains(ReadFlags::MODIFY) {
+            EventType::EVENT_TYPE_WRITE
+        } else if flags.contains(ReadFlags::DELETE) {
+            EventType::EVENT_TYPE_REMOVE
+        } else if flags.contains(ReadFlags::MOVED_FROM) {
+            EventType::EVENT_TYPE_RENAME
+        } else if flags.contains(ReadFlags::ATTRIB) {
+            EventType::EVENT_TYPE_CHMOD
+        } else {
+            return Ok(());
+        };
+        self.teller.tell(kind, &path.join(&name))?;
+        if self.reach == Reach::Directory {
+            return Ok(());
+        }
+        let is_directory = flags.contains(ReadFlags::ISDIR);
+        match kind {
+            EventType::EVENT_TYPE_CREATE if is_directory => {
+                let moved = flags
+                    .contains(ReadFlags::MOVED_TO)
+                    .then(|| self.moving.remove(&event.cookie))
+                    .flatten();
+                self.appeared(event.directory, name, moved)
+            }
+            EventType::EVENT_TYPE_REMOVE | EventType::EVENT_TYPE_RENAME => {
+                if let Some(gone) = self.tree.child(event.directory, &name) {
+                    self.tree.detach(gone);
+                    if flags.contains(ReadFlags::MOVED_FROM) {
+                        self.moving.insert(event.cookie, gone);
+                    }
+                }
+                self.missed.remove(&(event.directory, name));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Something happened to a watched directory itself. Only of the top it
+    /// is told here: of the others the one above tells it by name.
+    fn handle_itself(&mut self, directory: Descriptor, flags: ReadFlags) -> Result<(), Stop> {
+        if flags.contains(ReadFlags::IGNORED) {
+            self.tree.forget(directory);
+            self.missed.retain(|(above, _)| *above != directory);
+            return Ok(());
+        }
+        let itself = Path::new("");
+        if directory != self.tree.top() {
+            // Told after both ends of the move: it went out of the tree.
+            if flags.contains(ReadFlags::MOVE_SELF) && self.tree.is_detached(directory) {
+                self.abandon(directory);
+            }
+        } else if flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::UNMOUNT) {
+            self.teller.tell(EventType::EVENT_TYPE_REMOVE, itself)?;
+        } else if flags.contains(ReadFlags::MOVE_SELF) {
+            self.teller.tell(EventType::EVENT_TYPE_RENAME, itself)?;
+            // Another directory may have its path now, and the paths of
+            // events would not be where clients look.
+            self.abandon(directory);
+        } else if flags.contains(ReadFlags::ATTRIB) {
+            self.teller.tell(EventType::EVENT_TYPE_CHMOD, itself)?;
+        }
+        Ok(())
+    }
+
+    /// Stops watching a directory with all below it.
+    fn abandon(&mut self, directory: Descriptor) {
+        let all = self.tree.forget_all(directory);
+        for directory in &all {
+            self.inotify.remove(*directory);
+        }
+        self.moving.retain(|_, moving| !all.contains(moving));
+        self.missed.retain(|(above, _)| self.tree.contains(*above));
+    }
+
+    /// A directory has a new name, or is new altogether.
+    fn appeared(
+        &mut self,
+        above: Descriptor,
+        name: OsString,
+        moved: Option<Descriptor>,
+    ) -> Result<(), Stop> {
+        match (self.watch(above, &name)?, moved) {
+            (Watched::New(directory, dir), _) => {
+                self.tree.attach(directory, above, &name);
+                return self.look_into(directory, &dir);
+            }
+            (Watched::Known(directory), _) | (Watched::Missing, Some(directory)) => {
+                self.tree.attach(directory, above, &name);
+            }
+            (Watched::Missing, None) => {
+                self.missed.insert((above, name));
+                return Ok(());
+            }
+        }
+        for (above, name) in self.missed.clone() {
+            match self.watch(above, &name)? {
+                Watched::New(directory, dir) => {
+                    self.tree.attach(directory, above, &name);
+                    self.missed.remove(&(above, name));
+                    self.look_into(directory, &dir)?;
+                }
+                Watched::Known(directory) => {
+                    self.tree.attach(directory, above, &name);
+                    self.missed.remove(&(above, name));
+                }
+                Watched::Missing => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what was in a new directory before it was watched, and does the
+    /// same with those in it.
+    fn look_into(&mut self, directory: Descriptor, dir: &OwnedFd) -> Result<(), Stop> {
+        let mut waiting = self.tell_earlier(directory, dir)?;
+        while let Some((above, name)) = waiting.pop() {
+            self.teller.check()?;
+            match self.watch(above, &name)? {
+                Watched::New(directory, dir) => {
+                    self.tree.attach(directory, above, &name);
+                    waiting.append(&mut self.tell_earlier(directory, &dir)?);
+                }
+                Watched::Known(directory) => self.tree.attach(directory, above, &name),
+                Watched::Missing => {
+                    self.missed.insert((above, name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells what is in a directory and was there before the watch. Returns
+    /// the directories among it, the first one last.
+    fn tell_earlier(
+        &mut self,
+        directory: Descriptor,
+        dir: &OwnedFd,
+    ) -> Result<Vec<(Descriptor, OsString)>, Stop> {
+        let path = self.tree.path(directory).unwrap_or_default();
+        let mut entries = self.read_all(dir, &path)?;
+        self.take_queue()?;
+        let mut queued: HashMap<OsString, Queued> = HashMap::new();
+        for event in &self.pending {
+            if event.directory == directory
+                && let Some(name) = &event.name
+            {
+                let creation = ReadFlags::CREATE | ReadFlags::MOVED_TO;
+                let about = queued.entry(name.clone()).or_insert(Queued {
+                    created: event.flags.intersects(creation),
+                    written: false,
+                });
+                about.written |= event.flags.contains(ReadFlags::MODIFY);
+            }
+        }
+        let mut directories = Vec::new();
+        entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        for entry in entries {
+            let about = queued.remove(&entry.name).unwrap_or_default();
+            if about.created {
+                continue;
+            }
+            let told = path.join(&entry.name);
+            self.teller.tell(EventType::EVENT_TYPE_CREATE, &told)?;
+            if entry.has_content && !about.written {
+                self.teller.tell(EventType::EVENT_TYPE_WRITE, &told)?;
+            }
+            if entry.is_directory {
+                directories.push((directory, entry.name));
+            }
+        }
+        // What was there and went before we looked: its end is in the queue,
+        // so its beginning must be told.
+        for (name, about) in queued {
+            if !about.created {
+                self.teller
+                    .tell(EventType::EVENT_TYPE_CREATE, &path.join(name))?;
+            }
+        }
+        directories.reverse();
+        Ok(directories)
+    }
+
+    fn read_all(&self, dir: &OwnedFd, path: &Path) -> Result<Vec<Entry>, Stop> {
+        let mut entries = Vec::new();
+        loop {
+            let some = match read_some(dir.as_fd()) {
+                Ok(some) => some,
+                Err(error) if can_be_skipped(error) => return Ok(entries),
+                Err(error) => return Err(self.failed(error)),
+            };
+            if some.is_empty() {
+                return Ok(entries);
+            }
+            if entries.len() + some.len() > ENTRIES_MAX {
+                return Err(self.too_many(path));
+            }
+            for found in some {
+                entries.push(self.entry(dir, &found));
+            }
+        }
+    }
+
+    fn entry(&self, dir: &OwnedFd, found: &Found) -> Entry {
+        let name = OsStr::from_bytes(found.name.to_bytes()).to_owned();
+        let mut is_directory = found.kind == FileType::Directory;
+        let mut has_content = false;
+        let is_open_question = match found.kind {
+            FileType::Unknown => true,
+            FileType::RegularFile => !self.teller.is_muted(),
+            _ => false,
+        };
+        if is_open_question
+            && let Ok(stat) = statat(dir, found.name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)
+        {
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            is_directory = kind == FileType::Directory;
+            has_content = kind == FileType::RegularFile && stat.st_size > 0;
+        }
+        Entry {
+            name,
+            is_directory,
+            has_content,
+        }
+    }
+
+    /// Watches the directory `name` in another one, if it is one.
+    fn watch(&self, above: Descriptor, name: &OsStr) -> Result<Watched, Stop> {
+        let Some(path) = self.tree.path(above) else {
+            return Ok(Watched::Missing);
+        };
+        let path = path.join(name);
+        let full = self.top_path.join(&path);
+        let tried = self
+            .open(&path)
+            .and_then(|dir| Ok((self.inotify.add(&full, Links::Refuse)?, dir)));
+        let (directory, dir) = match tried {
+            Ok(tried) => tried,
+            Err(error) if can_be_skipped(error) => return Ok(Watched::Missing),
+            Err(error) => return Err(cannot_watch(&full, error).into()),
+        };
+        if self.tree.contains(directory) {
+            return Ok(Watched::Known(directory));
+        }
+        if self.tree.len() >= DIRECTORIES_MAX {
+            return Err(self.too_many(&path));
+        }
+        // The kernel takes a path only, and one above may have become a link
+        // between our look and its.
+        let same = fstat(&dir).and_then(|ours| Ok((ours, lstat(&full)?)));
+        if !same.is_ok_and(|(ours, its)| Identity::of(&ours) == Identity::of(&its)) {
+            self.inotify.remove(directory);
+            return Ok(Watched::Missing);
+        }
+        Ok(Watched::New(directory, dir))
+    }
+
+    /// Opens a directory below the top, through no link.
+    fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let mut dir = openat(CWD, &self.top_path, DIRECTORY, Mode::empty())?;
+        if Identity::of(&fstat(&dir)?) != self.top {
+            return Err(Errno::STALE);
+        }
+        for name in path {
+            dir = openat(&dir, name, DIRECTORY, Mode::empty())?;
+        }
+        Ok(dir)
+    }
+
+    fn failed(&self, error: Errno) -> Stop {
+        cannot_watch(&self.top_path, error).into()
+    }
+
+    fn too_many(&self, path: &Path) -> Stop {
+        let full = self.top_path.join(path);
+        WatchError::Directories(full.to_string_lossy().into_owned()).into()
+    }
+}
+
+/// Something in a directory that appeared.
+struct Entry {
+    name: OsString,
+    is_directory: bool,
+    has_content: bool,
+}
+
+fn cannot_watch(path: &Path, error: Errno) -> WatchError {
+    let path = path.to_string_lossy().into_owned();
+    match error {
+        Errno::NOSPC => WatchError::Directories(path),
+        error => WatchError::Io {
+            path,
+            error: error.into(),
+        },
+    }
+}
+
+fn is_network(magic: impl TryInto<i64>) -> bool {
+    // The kernel's words are signed or not, wide or not, by architecture.
+    magic.try_into().is_ok_and(|magic| {
+        NETWORK_FILESYSTEMS
+            .iter()
+            .any(|&network| i64::try_from(network) == Ok(magic & 0xffff_ffff))
+    })
+}
