@@ -62,6 +62,11 @@ impl Descent {
         }
     }
 
+    /// Whether the current directory is the one we started at.
+    pub(crate) fn is_at_top(&self) -> bool {
+        self.levels.is_empty()
+    }
+
     /// Names of the directories on the way down.
     pub(crate) fn names(&self) -> impl Iterator<Item = &CStr> {
         self.levels.iter().map(|level| level.name.as_c_str())
@@ -168,12 +173,23 @@ pub(crate) fn read_some(dir: BorrowedFd<'_>) -> Result<Vec<Found>, Errno> {
     }
 }
 
-/// Whether an error says that a directory is not there any more, or may not
-/// be looked into, and the rest of a tree can be walked without it.
+/// Whether an error says that a directory is not there any more, or cannot
+/// be looked into, and the rest of a tree can be walked without it. procfs and
+/// dead network file systems have their own ways to say so.
 pub(crate) fn can_be_skipped(error: Errno) -> bool {
     matches!(
         error,
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::ACCESS | Errno::PERM
+        Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::LOOP
+            | Errno::STALE
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::SRCH
+            | Errno::INVAL
+            | Errno::NODEV
+            | Errno::NOTCONN
+            | Errno::OPNOTSUPP
     )
 }
 

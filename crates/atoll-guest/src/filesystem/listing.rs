@@ -65,7 +65,7 @@ impl Listing<'_> {
         // Below `/` the separator is there already.
         let mut path = self.path.trim_end_matches('/').to_owned();
         let mut levels = vec![Level {
-            rest: self.read_all(&descent)?,
+            rest: self.read_all(&descent, &path)?,
             path_bytes: path.len(),
         }];
         while let Some(level) = levels.last_mut() {
@@ -94,7 +94,7 @@ impl Listing<'_> {
             }
             match descent.enter(&found.name) {
                 Ok(_) => levels.push(Level {
-                    rest: self.read_all(&descent)?,
+                    rest: self.read_all(&descent, &path)?,
                     path_bytes: path.len(),
                 }),
                 Err(error) if can_be_skipped(error) => {}
@@ -105,11 +105,19 @@ impl Listing<'_> {
     }
 
     /// The names in the current directory, sorted, if the answer has room.
-    fn read_all(&mut self, descent: &Descent) -> Result<vec::IntoIter<Found>, FilesystemError> {
+    fn read_all(
+        &mut self,
+        descent: &Descent,
+        path: &str,
+    ) -> Result<vec::IntoIter<Found>, FilesystemError> {
         let mut all = Vec::new();
         if let Some(dir) = descent.current() {
             loop {
-                let mut some = read_some(dir.as_fd()).map_err(failed("read", self.path))?;
+                let mut some = match read_some(dir.as_fd()) {
+                    Ok(some) => some,
+                    Err(error) if can_be_skipped(error) && !descent.is_at_top() => break,
+                    Err(error) => return Err(failed("read", path)(error)),
+                };
                 if some.is_empty() {
                     break;
                 }

@@ -210,6 +210,17 @@ pub fn runs(pid: &str) -> bool {
     })
 }
 
+/// Makes directories in directories, deeper than a path can say.
+pub fn dig(at: &str, name: &str, levels: usize) {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = openat(CWD, at, flags, Mode::empty()).unwrap();
+    for _ in 0..levels {
+        mkdirat(&dir, name, Mode::RWXU).unwrap();
+        dir = openat(&dir, name, flags, Mode::empty()).unwrap();
+    }
+}
+
 pub fn whoami() -> String {
     String::from_utf8(StdCommand::new("id").arg("-un").output().unwrap().stdout)
         .unwrap()

@@ -511,3 +511,25 @@ fn is_network(magic: impl TryInto<i64>) -> bool {
             .any(|&network| i64::try_from(network) == Ok(magic & 0xffff_ffff))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_filesystems_are_known_whatever_the_kernels_word_is() {
+        for magic in [
+            0x6969_i64,
+            0xff53_4d42,
+            0xfe53_4d42,
+            0x6573_5546,
+            -11_317_950,
+        ] {
+            assert!(is_network(magic), "{magic:x}");
+        }
+        // ext4, tmpfs, overlay.
+        for magic in [0xef53_i64, 0x0102_1994, 0x794c_7630] {
+            assert!(!is_network(magic), "{magic:x}");
+        }
+    }
+}
