@@ -14,9 +14,11 @@
 //! A thread and not a task, because directories that appear must be looked
 //! into at once, and a look into a dead file system may last forever.
 //!
-//! - [`kernel`]: inotify; [`tree`]: names of watched directories;
-//!   [`tracker`]: from the kernel's events to those of clients, told by [`teller`].
+//! - [`kernel`]: inotify; [`tree`]: names of watched directories.
+//! - [`tracker`]: from the kernel's events to those of clients;
+//!   [`discovery`]: directories that appear; [`teller`]: the client's end.
 
+mod discovery;
 mod kernel;
 mod teller;
 mod tracker;
