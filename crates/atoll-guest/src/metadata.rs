@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 
 use axum::http::HeaderMap;
-use rustix::fs::{XattrFlags, flistxattr, fremovexattr, fsetxattr};
+use rustix::fs::{XattrFlags, flistxattr, fremovexattr, fsetxattr, lgetxattr, llistxattr};
 use rustix::io::Errno;
 
 /// What the names of our attributes start with.
@@ -22,6 +22,9 @@ const TOTAL_BYTES_MAX: usize = 4096;
 
 /// Longest list of names: the kernel's `XATTR_LIST_MAX`.
 const LIST_BYTES_MAX: usize = 64 * 1024;
+
+/// Names of a file's attributes that fit without asking twice.
+const NAMES_BYTES: usize = 1024;
 
 /// Keys in lower case and their values.
 pub(crate) type Metadata = BTreeMap<String, String>;
@@ -81,6 +84,48 @@ pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Metadata, MetadataErro
         });
     }
     Ok(metadata)
+}
+
+/// The metadata of the file or directory at `path`, which is not followed if
+/// it is a link. A file system without attributes has none.
+pub(crate) fn read(path: &str) -> Metadata {
+    let mut found = Metadata::new();
+    let names = names(path).unwrap_or_default();
+    let mut bytes = 0;
+    for name in names.split(|&byte| byte == 0) {
+        let Some(key) = name.strip_prefix(PREFIX.as_bytes()) else {
+            continue;
+        };
+        let mut value = [0_u8; TOTAL_BYTES_MAX];
+        // Gone meanwhile, or longer than anything a client may write.
+        let Ok(length) = lgetxattr(path, name, &mut value[..]) else {
+            continue;
+        };
+        bytes += key.len() + length;
+        if bytes > TOTAL_BYTES_MAX {
+            break;
+        }
+        found.insert(
+            String::from_utf8_lossy(key).into_owned(),
+            String::from_utf8_lossy(&value[..length]).into_owned(),
+        );
+    }
+    found
+}
+
+/// Names of all attributes, each ended by a zero.
+fn names(path: &str) -> Result<Vec<u8>, Errno> {
+    let mut few = [0_u8; NAMES_BYTES];
+    match llistxattr(path, &mut few[..]) {
+        Ok(length) => Ok(few[..length].to_vec()),
+        Err(Errno::RANGE) => {
+            let mut many = vec![0_u8; LIST_BYTES_MAX];
+            let length = llistxattr(path, &mut many[..])?;
+            many.truncate(length);
+            Ok(many)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes `metadata` all that clients said about a file.

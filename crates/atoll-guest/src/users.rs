@@ -1,6 +1,7 @@
 //! `/etc/passwd` and `/etc/group`, read by ourselves: see the invariant in
 //! the crate's documentation.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 
@@ -34,6 +35,29 @@ pub(crate) struct Users {
     group: String,
 }
 
+/// Whose id it is.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    users: HashMap<u32, String>,
+    groups: HashMap<u32, String>,
+}
+
+impl Names {
+    /// Name of a user, or the number where nobody has it.
+    pub(crate) fn user(&self, uid: u32) -> String {
+        name_of(&self.users, uid)
+    }
+
+    /// Name of a group, or the number where no group has it.
+    pub(crate) fn group(&self, gid: u32) -> String {
+        name_of(&self.groups, gid)
+    }
+}
+
+fn name_of(names: &HashMap<u32, String>, id: u32) -> String {
+    names.get(&id).cloned().unwrap_or_else(|| id.to_string())
+}
+
 impl Users {
     /// Reads them anew: commands may change them at any time.
     pub(crate) fn load() -> Self {
@@ -63,6 +87,24 @@ impl Users {
             }),
             None => Err(UserError(name.to_owned())),
         }
+    }
+
+    /// Names by id. The first line of an id counts, as it does for everybody.
+    pub(crate) fn names(&self) -> Names {
+        let mut names = Names::default();
+        for user in self.passwd.lines().filter_map(parse_passwd) {
+            names.users.entry(user.uid).or_insert(user.name);
+        }
+        for line in self.group.lines() {
+            let mut fields = line.split(':');
+            if let (Some(name), Some(_), Some(gid)) = (fields.next(), fields.next(), fields.next())
+                && !name.is_empty()
+                && let Ok(gid) = gid.parse()
+            {
+                names.groups.entry(gid).or_insert_with(|| name.to_owned());
+            }
+        }
+        names
     }
 
     fn groups_of(&self, name: &str, primary: u32) -> Vec<u32> {
@@ -159,6 +201,19 @@ mod tests {
     fn root_exists_without_any_file() {
         let user = Users::default().find("root").unwrap();
         assert_eq!((user.uid, user.gid, user.home.as_str()), (0, 0, "/root"));
+    }
+
+    #[test]
+    fn ids_have_names_or_are_numbers() {
+        let names = users().names();
+        assert_eq!(
+            [0, 1000, 7, 42].map(|uid| names.user(uid)),
+            ["root", "user", "7", "42"]
+        );
+        assert_eq!(
+            [0, 27, 29, 42].map(|gid| names.group(gid)),
+            ["root", "sudo", "audio", "42"]
+        );
     }
 
     #[test]

@@ -8,6 +8,8 @@
     reason = "test code, of which each file uses its part"
 )]
 
+pub mod rpc;
+
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command as StdCommand, Stdio};
@@ -78,6 +80,15 @@ impl Guest {
             .unwrap();
         assert!(killed.success());
         self.child.wait().unwrap()
+    }
+
+    /// How many inotify instances it holds.
+    pub fn inotify_instances(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .unwrap()
+            .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+            .filter(|target| target.as_os_str() == "anon_inode:inotify")
+            .count()
     }
 
     /// Most memory it ever used, in KiB.
@@ -197,6 +208,17 @@ pub fn runs(pid: &str) -> bool {
             .trim_start()
             .starts_with('Z')
     })
+}
+
+/// Makes directories in directories, deeper than a path can say.
+pub fn dig(at: &str, name: &str, levels: usize) {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = openat(CWD, at, flags, Mode::empty()).unwrap();
+    for _ in 0..levels {
+        mkdirat(&dir, name, Mode::RWXU).unwrap();
+        dir = openat(&dir, name, flags, Mode::empty()).unwrap();
+    }
 }
 
 pub fn whoami() -> String {
