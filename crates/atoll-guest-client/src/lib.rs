@@ -7,22 +7,32 @@
 //! is a typed error. Bytes of commands and files pass unchanged.
 //!
 //! ```text
-//! GuestClient ── one connection per call ──▶ dial(49983) ──▶ guest
+//! GuestClient ── idle connection, or a new one ──▶ dial(49983) ──▶ guest
 //!   start() ─▶ Process  ── next() ─▶ ProcessEvent
 //!                └ input() ─▶ ProcessInput (send, close, signal, resize)
+//!   read_file, read_file_range ─▶ FileReader        write_file ◀─ bytes
 //! ```
 
+mod answer;
 mod client;
 mod connection;
+mod download;
 mod error;
 mod files;
+mod input;
+mod messages;
+mod pool;
 mod process;
+mod upload;
 
 pub use atoll_protocol::InitRequest;
 pub use atoll_protocol::connect::Code;
 pub use atoll_protocol::status::ExitStatus;
 pub use client::GuestClient;
 pub use connection::Dialer;
+pub use download::FileReader;
 pub use error::GuestError;
-pub use files::FileReader;
-pub use process::{Command, Process, ProcessEvent, ProcessInput, PtySize, Signal};
+pub use files::ReadOptions;
+pub use input::{ProcessInput, Signal};
+pub use messages::FRAME_BYTES_MAX;
+pub use process::{Command, Process, ProcessEvent, PtySize};
