@@ -10,6 +10,8 @@
 //! GuestClient ── idle connection, or a new one ──▶ dial(49983) ──▶ guest
 //!   start() ─▶ Process  ── next() ─▶ ProcessEvent
 //!                └ input() ─▶ ProcessInput (send, close, signal, resize)
+//!   stat, list_dir, make_dir, rename, remove ─▶ Entry
+//!   watch() ─▶ Watch ── next() ─▶ WatchEvent
 //!   read_file, read_file_range ─▶ FileReader        write_file ◀─ bytes
 //! ```
 
@@ -17,13 +19,17 @@ mod answer;
 mod client;
 mod connection;
 mod download;
+mod entry;
 mod error;
 mod files;
+mod filesystem;
 mod input;
+mod listing;
 mod messages;
 mod pool;
 mod process;
 mod upload;
+mod watch;
 
 pub use atoll_protocol::InitRequest;
 pub use atoll_protocol::connect::Code;
@@ -31,8 +37,10 @@ pub use atoll_protocol::status::ExitStatus;
 pub use client::GuestClient;
 pub use connection::Dialer;
 pub use download::FileReader;
+pub use entry::{Entry, EntryKind, FileNameError, GuestText};
 pub use error::GuestError;
 pub use files::ReadOptions;
 pub use input::{ProcessInput, Signal};
 pub use messages::FRAME_BYTES_MAX;
 pub use process::{Command, Process, ProcessEvent, PtySize};
+pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions};
