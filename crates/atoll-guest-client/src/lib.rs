@@ -12,6 +12,7 @@
 //!                └ input() ─▶ ProcessInput (send, close, signal, resize)
 //!   stat, list_dir, make_dir, rename, remove ─▶ Entry
 //!   watch() ─▶ Watch ── next() ─▶ WatchEvent
+//!   forward() ─▶ ForwardedBody ── bounded_frames() ─▶ BoundedFrames
 //!   read_file, read_file_range ─▶ FileReader        write_file ◀─ bytes
 //! ```
 
@@ -23,9 +24,12 @@ mod entry;
 mod error;
 mod files;
 mod filesystem;
+mod forward;
+mod frames;
 mod input;
 mod listing;
 mod messages;
+mod passage;
 mod pool;
 mod process;
 mod upload;
@@ -40,6 +44,8 @@ pub use download::FileReader;
 pub use entry::{Entry, EntryKind, FileNameError, GuestText};
 pub use error::GuestError;
 pub use files::ReadOptions;
+pub use forward::{ForwardOptions, ForwardedBody};
+pub use frames::{BoundedFrames, bounded_frames};
 pub use input::{ProcessInput, Signal};
 pub use messages::FRAME_BYTES_MAX;
 pub use process::{Command, Process, ProcessEvent, PtySize};
