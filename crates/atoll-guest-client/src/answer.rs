@@ -113,9 +113,13 @@ impl Answer {
     /// its connection looks whole wherever it breaks off.
     pub(crate) fn delimited(self) -> Result<Self, GuestError> {
         let headers = self.headers();
-        let delimited = headers.contains_key(header::CONTENT_LENGTH)
-            || headers.contains_key(header::TRANSFER_ENCODING)
-            || self.response.body().is_end_stream();
+        let delimited = match headers.get(header::TRANSFER_ENCODING) {
+            // Every other coding ends with the connection, whatever the length says.
+            Some(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+            None => {
+                headers.contains_key(header::CONTENT_LENGTH) || self.response.body().is_end_stream()
+            }
+        };
         if delimited {
             Ok(self)
         } else {

@@ -67,7 +67,10 @@ impl Progress {
     ) -> Result<Answer, GuestError> {
         let mut sent = std::pin::pin!(sent);
         let answer = loop {
-            let (check, _) = self.deadline(bounds);
+            // The turn may change meanwhile, and with it the bound.
+            let soon = Instant::now() + bounds.answer.unwrap_or(bounds.silence);
+            let (deadline, _) = self.deadline(bounds);
+            let check = deadline.min(soon);
             tokio::select! {
                 biased;
                 answer = &mut sent => break answer,
