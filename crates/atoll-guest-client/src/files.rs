@@ -56,9 +56,9 @@ impl GuestClient {
             silence: self.silence(),
             answer: Some(self.silence()),
         };
-        let answer = progress
-            .guard(self.send(Outgoing::Once(request)), bounds)
-            .await?;
+        // On a connection of its own: it cannot be sent again when an idle one
+        // turns out to be dead, and a guest that refuses it early gets no more of it.
+        let answer = progress.guard(self.send_alone(request), bounds).await?;
         answer.success().await?.whole_body().await?;
         Ok(())
     }

@@ -69,7 +69,7 @@ impl GuestClient {
         head.headers_mut()
             .insert(header::HOST, HeaderValue::from_static("guest"));
 
-        let answer = if route.is_stream() {
+        let answer = if route.is_long() {
             let (body, progress) = watched(body);
             let sent = self.send_alone(head.map(|()| body.boxed_unsync()));
             progress.guard(sent, self.bounds(route)).await?

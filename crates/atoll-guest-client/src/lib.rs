@@ -4,7 +4,17 @@
 //! **Invariant:** everything that comes back is hostile. Root inside a
 //! sandbox can replace its PID 1, so heads, frames, messages and waits are
 //! bounded, texts are stripped of control characters, and every misbehaviour
-//! is a typed error. Bytes of commands and files pass unchanged.
+//! is a typed error. Bytes of commands and files pass unchanged; what a guest
+//! says about files is [`GuestText`], which is no path of the host.
+//!
+//! | bound | for |
+//! |---|---|
+//! | 64 KiB, 64 headers, 30 s | a response's head |
+//! | 256 KiB, 30 s | an answer that is read as a whole, an entry of a list |
+//! | 128 MiB, 30 s, and 256 MiB of entries | a list |
+//! | 1 MiB | a frame of a stream |
+//! | 90 s, or as told | silence of a stream or a file; only whole frames break it |
+//! | 4 connections, 5 s | what is kept idle |
 //!
 //! ```text
 //! GuestClient ── idle connection, or a new one ──▶ dial(49983) ──▶ guest

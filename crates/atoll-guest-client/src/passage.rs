@@ -137,6 +137,11 @@ impl Route {
         matches!(self, Self::Stream(_))
     }
 
+    /// Whether it may take long enough for a connection of its own.
+    pub(crate) fn is_long(self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Write)
+    }
+
     /// Whether the answer may take as long as a command lives.
     pub(crate) fn waits_for_a_command(self) -> bool {
         matches!(self, Self::Unary(Call::Waits) | Self::Stream(Call::Waits))
