@@ -2,19 +2,24 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest};
+use atoll_protocol::connect::encode_frame;
+use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest, KEEPALIVE_HEADER};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use buffa::Message;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Full};
-use tokio::time::{Instant, sleep, timeout_at};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::connection::{Answer, Connection, Dialer, RequestBody};
+use crate::answer::{ANSWER_BOUND, Answer};
+use crate::connection::{Dialer, RequestBody};
 use crate::error::GuestError;
+use crate::messages::{STREAM_TYPE, UNARY_TYPE};
+use crate::pool::{Outgoing, Pool};
 
 /// First wait between two dials of a guest that is coming up.
 const RETRY_FIRST: Duration = Duration::from_millis(1);
@@ -26,10 +31,10 @@ const RETRY_LAST: Duration = Duration::from_millis(20);
 /// guest is asked for a sign of life three times as often.
 const SILENCE_BOUND: Duration = Duration::from_secs(90);
 
-/// A client of one guest. Cheap to clone; every call has a connection of its own.
+/// A client of one guest. Cheap to clone; clones share their idle connections.
 #[derive(Clone)]
 pub struct GuestClient {
-    dial: Dialer,
+    pool: Arc<Pool>,
     token: String,
     silence: Duration,
 }
@@ -48,7 +53,7 @@ impl GuestClient {
     #[must_use]
     pub fn new(dial: Dialer, token: String) -> Self {
         Self {
-            dial,
+            pool: Arc::new(Pool::new(dial)),
             token,
             silence: SILENCE_BOUND,
         }
@@ -60,6 +65,12 @@ impl GuestClient {
     pub fn with_silence_bound(mut self, bound: Duration) -> Self {
         self.silence = bound;
         self
+    }
+
+    /// Closes connections that wait for the next call. To be called when the
+    /// sandbox was restored: its guest knows nothing of them.
+    pub fn close_idle(&self) {
+        self.pool.clear();
     }
 
     pub(crate) fn silence(&self) -> Duration {
@@ -94,11 +105,10 @@ impl GuestClient {
     async fn health(&self) -> Result<(), GuestError> {
         let request = Request::get("/health")
             .header(header::HOST, "guest")
-            .body(empty())
+            .body(Bytes::new())
             .map_err(bad_request)?;
-        let status = Connection::open(&self.dial)
-            .await?
-            .ask(request)
+        let status = self
+            .ask(Outgoing::Repeatable(request))
             .await?
             .response
             .status();
@@ -116,7 +126,7 @@ impl GuestClient {
     pub async fn init(&self, init: &InitRequest) -> Result<(), GuestError> {
         let body = serde_json::to_vec(init).map_err(|error| GuestError::Source(error.into()))?;
         let request = self.request(Method::POST, "/init", None, "application/json", full(body))?;
-        self.ask(request)
+        self.ask(Outgoing::Once(request))
             .await?
             .success()
             .await?
@@ -125,7 +135,7 @@ impl GuestClient {
         Ok(())
     }
 
-    /// A unary call.
+    /// A unary call that changes something and whose answer says nothing.
     pub(crate) async fn call<M: Message>(
         &self,
         method: &str,
@@ -133,44 +143,83 @@ impl GuestClient {
         headers: &[(&'static str, String)],
         patience: Patience,
     ) -> Result<(), GuestError> {
-        let mut request = self.request(
-            Method::POST,
-            method,
-            None,
-            "application/proto",
-            full(message.encode_to_vec()),
-        )?;
-        add_headers(&mut request, headers)?;
+        let mut request = self.unary(method, message, None)?.map(full);
+        add_headers(request.headers_mut(), headers)?;
+        let outgoing = Outgoing::Once(request);
         let answer = match patience {
-            Patience::Bounded => self.ask(request).await?,
-            Patience::WithTheCommand => Connection::open(&self.dial).await?.send(request).await?,
+            Patience::Bounded => self.ask(outgoing).await?,
+            Patience::WithTheCommand => self.send(outgoing).await?,
         };
         answer.success().await?.whole_body().await?;
         Ok(())
     }
 
-    pub(crate) async fn ask(&self, request: Request<RequestBody>) -> Result<Answer, GuestError> {
-        Connection::open(&self.dial).await?.ask(request).await
+    /// Opens a stream on a connection of its own and asks for signs of life
+    /// three times as often as they are needed.
+    pub(crate) async fn stream<M: Message>(
+        &self,
+        method: &str,
+        message: &M,
+        user: Option<&str>,
+        mut headers: Vec<(&'static str, String)>,
+    ) -> Result<Answer, GuestError> {
+        let body = full(encode_frame(0, &message.encode_to_vec())?);
+        let mut request = self.request(Method::POST, method, user, STREAM_TYPE, body)?;
+        let keepalive = (self.silence.as_secs() / 3).max(1);
+        headers.push((KEEPALIVE_HEADER, keepalive.to_string()));
+        add_headers(request.headers_mut(), &headers)?;
+        in_time(self.pool.send_alone(request)).await
     }
 
-    pub(crate) async fn connect(&self) -> Result<Connection, GuestError> {
-        Connection::open(&self.dial).await
+    /// A unary request with a message.
+    pub(crate) fn unary<M: Message>(
+        &self,
+        method: &str,
+        message: &M,
+        user: Option<&str>,
+    ) -> Result<Request<Bytes>, GuestError> {
+        let body = Bytes::from(message.encode_to_vec());
+        self.request(Method::POST, method, user, UNARY_TYPE, body)
+    }
+
+    /// Sends a request that the guest can answer at once.
+    pub(crate) async fn ask(&self, outgoing: Outgoing) -> Result<Answer, GuestError> {
+        in_time(self.send(outgoing)).await
+    }
+
+    /// Sends a request and waits, without a bound, for the head of the response.
+    pub(crate) async fn send(&self, outgoing: Outgoing) -> Result<Answer, GuestError> {
+        self.pool.send(outgoing).await
+    }
+
+    /// As [`Self::send`], on a connection that nothing else will use.
+    pub(crate) async fn send_alone(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Answer, GuestError> {
+        self.pool.send_alone(request).await
+    }
+
+    pub(crate) fn token(&self) -> Result<HeaderValue, GuestError> {
+        let mut token = HeaderValue::from_str(&self.token).map_err(bad_request)?;
+        token.set_sensitive(true);
+        Ok(token)
     }
 
     /// A request with our token and, if any, a user.
-    pub(crate) fn request(
+    pub(crate) fn request<B>(
         &self,
         method: Method,
         target: &str,
         user: Option<&str>,
         content_type: &'static str,
-        body: RequestBody,
-    ) -> Result<Request<RequestBody>, GuestError> {
+        body: B,
+    ) -> Result<Request<B>, GuestError> {
         let mut request = Request::builder()
             .method(method)
             .uri(target)
             .header(header::HOST, "guest")
-            .header(ACCESS_TOKEN_HEADER, &self.token)
+            .header(ACCESS_TOKEN_HEADER, self.token()?)
             .header("connect-protocol-version", "1")
             .header(header::CONTENT_TYPE, content_type);
         if let Some(user) = user {
@@ -192,28 +241,30 @@ pub(crate) enum Patience {
     WithTheCommand,
 }
 
-pub(crate) fn add_headers(
-    request: &mut Request<RequestBody>,
-    headers: &[(&'static str, String)],
-) -> Result<(), GuestError> {
+async fn in_time(
+    answer: impl Future<Output = Result<Answer, GuestError>>,
+) -> Result<Answer, GuestError> {
+    timeout(ANSWER_BOUND, answer)
+        .await
+        .map_err(|_| GuestError::Timeout {
+            what: "answer",
+            bound: ANSWER_BOUND,
+        })?
+}
+
+fn add_headers(to: &mut HeaderMap, headers: &[(&'static str, String)]) -> Result<(), GuestError> {
     for (name, value) in headers {
         let value = HeaderValue::from_str(value).map_err(bad_request)?;
-        request
-            .headers_mut()
-            .insert(HeaderName::from_static(name), value);
+        to.insert(HeaderName::from_static(name), value);
     }
     Ok(())
 }
 
 /// A request that cannot be put on the wire, such as one with a broken token.
-fn bad_request(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GuestError {
+pub(crate) fn bad_request(
+    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> GuestError {
     GuestError::Source(io::Error::new(io::ErrorKind::InvalidInput, error))
-}
-
-pub(crate) fn empty() -> RequestBody {
-    Empty::<Bytes>::new()
-        .map_err(|never| match never {})
-        .boxed_unsync()
 }
 
 pub(crate) fn full(bytes: impl Into<Bytes>) -> RequestBody {

@@ -59,6 +59,9 @@ pub enum GuestError {
     /// The connection broke: the sandbox is gone, or its guest is.
     #[error("the connection to the guest broke: {0}")]
     Disconnected(String),
+    /// The caller asked for something that a guest must never be asked.
+    #[error("the request does not go to the guest: {0}")]
+    NotForwarded(&'static str),
     /// The caller's own source of bytes failed.
     #[error("cannot read what is to be sent: {0}")]
     Source(#[source] io::Error),
@@ -71,7 +74,7 @@ impl From<FrameError> for GuestError {
                 what: "a frame",
                 limit,
             },
-            FrameError::Flags(_) => Self::Protocol(error.to_string()),
+            FrameError::Flags(_) | FrameError::AfterTheEnd => Self::Protocol(error.to_string()),
         }
     }
 }
@@ -122,8 +125,22 @@ fn describe(error: &dyn Error) -> String {
 pub(crate) fn harmless(text: &str) -> String {
     text.chars()
         .take(MESSAGE_CHARS_MAX)
-        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .map(harmless_char)
         .collect()
+}
+
+/// The character, or a stand-in for one that does something to a terminal or
+/// turns the text around it so that people read something else.
+pub(crate) fn harmless_char(char: char) -> char {
+    let turns = matches!(
+        char,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    if turns || char.is_control() {
+        '\u{fffd}'
+    } else {
+        char
+    }
 }
 
 #[cfg(test)]
@@ -133,6 +150,7 @@ mod tests {
     #[test]
     fn a_guests_words_are_short_and_harmless() {
         assert_eq!(harmless("a\x1b[2Jb\nc"), "a\u{fffd}[2Jb\u{fffd}c");
+        assert_eq!(harmless("txt\u{202e}exe.ü"), "txt\u{fffd}exe.ü");
         assert_eq!(harmless(&"x".repeat(5000)).len(), MESSAGE_CHARS_MAX);
     }
 }

@@ -1,26 +1,35 @@
-//! Whole files in and out.
+//! Whole files, and parts of them, in and out.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::ops::Range;
 
-use bytes::{Buf, Bytes};
-use futures_util::{Stream, StreamExt};
-use http::Method;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Body, Frame, Incoming};
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
+use hyper::body::Frame;
+use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
-use crate::client::{GuestClient, empty};
-use crate::connection::Driver;
+use crate::answer::Answer;
+use crate::client::{GuestClient, bad_request};
+use crate::download::{FileReader, Length};
 use crate::error::GuestError;
+use crate::pool::Outgoing;
+use crate::upload::{UploadBounds, watched};
 
 /// Bytes of an upload in memory at once.
 const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Content type of a file whose content means nothing to us.
+const FILE_TYPE: &str = "application/octet-stream";
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadOptions {
+    /// Most bytes to take; [`GuestError::TooLarge`] beyond. Without it a
+    /// guest can send for ever, and the caller has to stop.
+    pub max_bytes: Option<u64>,
+}
 
 impl GuestClient {
     /// Writes a file as the user, with the directories above it.
@@ -34,42 +43,23 @@ impl GuestClient {
         user: Option<&str>,
         body: impl AsyncRead + Send + Unpin + 'static,
     ) -> Result<(), GuestError> {
-        let progress = Arc::new(Mutex::new(Progress::Guest(Instant::now())));
-        let source = Source {
-            bytes: ReaderStream::with_capacity(body, CHUNK_BYTES),
-            progress: Arc::clone(&progress),
-        };
-        let body = StreamBody::new(source.map(|bytes| bytes.map(Frame::data))).boxed_unsync();
+        let chunks = ReaderStream::with_capacity(body, CHUNK_BYTES);
+        let (body, progress) = watched(StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data))));
         let request = self.request(
             Method::POST,
             &target(path),
             user,
-            "application/octet-stream",
-            body,
+            FILE_TYPE,
+            body.boxed_unsync(),
         )?;
-
-        let mut sent = std::pin::pin!(self.connect().await?.send(request));
-        let answer = loop {
-            let check = read(&progress).deadline(self.silence());
-            tokio::select! {
-                biased;
-                answer = &mut sent => break answer,
-                () = sleep_until(check) => {
-                    if read(&progress).deadline(self.silence()) <= Instant::now() {
-                        return Err(GuestError::Timeout { what: "take the upload", bound: self.silence() });
-                    }
-                }
-            }
+        let bounds = UploadBounds {
+            silence: self.silence(),
+            answer: Some(self.silence()),
         };
-        if let Progress::Failed(error) =
-            &mut *progress.lock().unwrap_or_else(PoisonError::into_inner)
-        {
-            return Err(GuestError::Source(std::mem::replace(
-                error,
-                io::ErrorKind::Other.into(),
-            )));
-        }
-        answer?.success().await?.whole_body().await?;
+        // On a connection of its own: it cannot be sent again when an idle one
+        // turns out to be dead, and a guest that refuses it early gets no more of it.
+        let answer = progress.guard(self.send_alone(request), bounds).await?;
+        answer.success().await?.whole_body().await?;
         Ok(())
     }
 
@@ -83,25 +73,96 @@ impl GuestClient {
         path: &str,
         user: Option<&str>,
     ) -> Result<FileReader, GuestError> {
-        let request = self.request(
-            Method::GET,
-            &target(path),
-            user,
-            "application/octet-stream",
-            empty(),
-        )?;
-        let answer = self.ask(request).await?.success().await?;
-        let (body, driver) = answer.into_body();
-        let silence = self.silence();
-        Ok(FileReader {
-            body,
-            chunk: Bytes::new(),
-            silence,
-            alarm: Box::pin(sleep_until(Instant::now())),
-            waiting: false,
-            _driver: driver,
-        })
+        self.read_file_with(path, user, ReadOptions::default())
+            .await
     }
+
+    /// As [`Self::read_file`], with options.
+    ///
+    /// # Errors
+    /// [`GuestError::Refused`] when the guest refuses it,
+    /// [`GuestError::TooLarge`] when it announces more than allowed.
+    pub async fn read_file_with(
+        &self,
+        path: &str,
+        user: Option<&str>,
+        ReadOptions { max_bytes }: ReadOptions,
+    ) -> Result<FileReader, GuestError> {
+        let request = self.download(path, user)?;
+        let answer = self.answer_to_download(request).await?;
+        if answer.response.status() != StatusCode::OK {
+            return Err(GuestError::Protocol(
+                "a whole file was asked for and another answer came".to_owned(),
+            ));
+        }
+        let length = max_bytes.map_or(Length::Any, Length::AtMost);
+        FileReader::new(answer.into_body(), length, self.silence())
+    }
+
+    /// Opens a part of a file as the user: the bytes from `range.start` up to
+    /// `range.end`, or up to the end of the file where that comes first. As
+    /// with whole files, reading to the end proves that nothing is missing.
+    ///
+    /// # Errors
+    /// [`GuestError::Refused`] when the guest refuses it, with status 416 when
+    /// the file has nothing there; [`GuestError::Source`] when the range is empty.
+    pub async fn read_file_range(
+        &self,
+        path: &str,
+        range: Range<u64>,
+        user: Option<&str>,
+    ) -> Result<FileReader, GuestError> {
+        if range.is_empty() {
+            return Err(bad_request("a range without bytes"));
+        }
+        let mut request = self.download(path, user)?;
+        let value = format!("bytes={}-{}", range.start, range.end - 1);
+        let value = HeaderValue::from_str(&value).map_err(bad_request)?;
+        request.headers_mut().insert(header::RANGE, value);
+        let answer = self.answer_to_download(request).await?;
+        let given = (answer.response.status() == StatusCode::PARTIAL_CONTENT)
+            .then(|| answer.headers().get(header::CONTENT_RANGE))
+            .flatten()
+            .and_then(|value| length_of_range(value, &range));
+        let Some(length) = given else {
+            return Err(GuestError::Protocol(
+                "another part of the file came than was asked for".to_owned(),
+            ));
+        };
+        FileReader::new(answer.into_body(), Length::Exactly(length), self.silence())
+    }
+
+    fn download(&self, path: &str, user: Option<&str>) -> Result<Request<Bytes>, GuestError> {
+        self.request(Method::GET, &target(path), user, FILE_TYPE, Bytes::new())
+    }
+
+    async fn answer_to_download(&self, request: Request<Bytes>) -> Result<Answer, GuestError> {
+        let answer = self.ask(Outgoing::Repeatable(request)).await?;
+        let answer = answer.success().await?.delimited()?;
+        // Nobody asked for it, and its bytes would pass for those of the file.
+        if answer.headers().contains_key(header::CONTENT_ENCODING) {
+            return Err(GuestError::Protocol("a file came encoded".to_owned()));
+        }
+        Ok(answer)
+    }
+}
+
+/// Bytes of an answer whose `Content-Range` is what `asked` must give:
+/// `bytes first-last/total`.
+fn length_of_range(given: &HeaderValue, asked: &Range<u64>) -> Option<u64> {
+    let (part, total) = given
+        .to_str()
+        .ok()?
+        .strip_prefix("bytes ")?
+        .split_once('/')?;
+    let (first, last) = part.split_once('-')?;
+    let number = |text: &str| -> Option<u64> {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().ok()).flatten()
+    };
+    let (first, last, total) = (number(first)?, number(last)?, number(total)?);
+    let end = last.checked_add(1)?;
+    (first == asked.start && first < end && end == asked.end.min(total)).then(|| end - first)
 }
 
 fn target(path: &str) -> String {
@@ -117,104 +178,6 @@ fn target(path: &str) -> String {
     target
 }
 
-/// Whose turn it is in an upload.
-#[derive(Debug)]
-enum Progress {
-    /// The guest's, since then.
-    Guest(Instant),
-    /// The caller's, who has no bytes ready.
-    Caller,
-    /// Nobody's: the caller's bytes failed.
-    Failed(io::Error),
-}
-
-impl Progress {
-    fn deadline(&self, silence: Duration) -> Instant {
-        match self {
-            Self::Guest(since) => *since + silence,
-            Self::Caller | Self::Failed(_) => Instant::now() + silence,
-        }
-    }
-}
-
-fn read(progress: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The caller's bytes on their way to the guest.
-struct Source<R> {
-    bytes: ReaderStream<R>,
-    progress: Arc<Mutex<Progress>>,
-}
-
-impl<R: AsyncRead + Unpin> Stream for Source<R> {
-    type Item = io::Result<Bytes>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let polled = self.bytes.poll_next_unpin(context);
-        let (progress, polled) = match polled {
-            Poll::Pending => (Progress::Caller, Poll::Pending),
-            Poll::Ready(Some(Err(error))) => {
-                let kind = error.kind();
-                (Progress::Failed(error), Poll::Ready(Some(Err(kind.into()))))
-            }
-            Poll::Ready(other) => (Progress::Guest(Instant::now()), Poll::Ready(other)),
-        };
-        *read(&self.progress) = progress;
-        polled
-    }
-}
-
-/// Bytes of a file as they come.
-#[derive(Debug)]
-pub struct FileReader {
-    body: Incoming,
-    chunk: Bytes,
-    silence: Duration,
-    alarm: Pin<Box<Sleep>>,
-    waiting: bool,
-    _driver: Driver,
-}
-
-impl AsyncRead for FileReader {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        out: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        while self.chunk.is_empty() {
-            if !self.waiting {
-                // Counts while somebody waits, not while the caller is busy.
-                let next = Instant::now() + self.silence;
-                self.alarm.as_mut().reset(next);
-                self.waiting = true;
-            }
-            match Pin::new(&mut self.body).poll_frame(context) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    self.waiting = false;
-                    self.chunk = frame.into_data().unwrap_or_default();
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(io::Error::other(GuestError::from(error))));
-                }
-                Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Pending => {
-                    std::task::ready!(self.alarm.as_mut().poll(context));
-                    let late = GuestError::Timeout {
-                        what: "send more of the file",
-                        bound: self.silence,
-                    };
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late)));
-                }
-            }
-        }
-        let length = out.remaining().min(self.chunk.len());
-        out.put_slice(&self.chunk[..length]);
-        self.chunk.advance(length);
-        Poll::Ready(Ok(()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,5 +188,28 @@ mod tests {
             target("/a b/ü&x=1+2%"),
             "/files?path=/a%20b/%C3%BC%26x%3D1%2B2%25"
         );
+    }
+
+    #[test]
+    fn only_the_part_that_was_asked_for_has_a_length() {
+        let length = |given| length_of_range(&HeaderValue::from_static(given), &(10..20));
+        assert_eq!(length("bytes 10-19/100"), Some(10));
+        assert_eq!(length("bytes 10-14/15"), Some(5));
+        for wrong in [
+            "bytes 10-14/100",
+            "bytes 10-20/100",
+            "bytes 9-19/100",
+            "bytes 10-19/15",
+            "bytes 10-9/10",
+            "bytes 10-19/*",
+            "bytes +10-19/100",
+            "bytes 10-18446744073709551615/18446744073709551615",
+            "bytes 10-99999999999999999999/1",
+            "items 10-19/100",
+            "bytes 10-19",
+            "",
+        ] {
+            assert_eq!(length(wrong), None, "{wrong}");
+        }
     }
 }

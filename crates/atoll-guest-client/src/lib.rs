@@ -4,25 +4,59 @@
 //! **Invariant:** everything that comes back is hostile. Root inside a
 //! sandbox can replace its PID 1, so heads, frames, messages and waits are
 //! bounded, texts are stripped of control characters, and every misbehaviour
-//! is a typed error. Bytes of commands and files pass unchanged.
+//! is a typed error. Bytes of commands and files pass unchanged; what a guest
+//! says about files is [`GuestText`], which is no path of the host.
+//!
+//! | bound | for |
+//! |---|---|
+//! | 64 KiB, 64 headers, 30 s | a response's head |
+//! | 256 KiB, 30 s | an answer that is read as a whole, an entry of a list |
+//! | 128 MiB, 30 s, and 256 MiB of entries | a list |
+//! | 1 MiB | a frame of a stream |
+//! | 90 s, or as told | silence of a stream or a file; only whole frames break it |
+//! | 4 connections, 5 s | what is kept idle |
 //!
 //! ```text
-//! GuestClient ── one connection per call ──▶ dial(49983) ──▶ guest
+//! GuestClient ── idle connection, or a new one ──▶ dial(49983) ──▶ guest
 //!   start() ─▶ Process  ── next() ─▶ ProcessEvent
 //!                └ input() ─▶ ProcessInput (send, close, signal, resize)
+//!   stat, list_dir, make_dir, rename, remove ─▶ Entry
+//!   watch() ─▶ Watch ── next() ─▶ WatchEvent
+//!   forward() ─▶ ForwardedBody ── bounded_frames() ─▶ BoundedFrames
+//!   read_file, read_file_range ─▶ FileReader        write_file ◀─ bytes
 //! ```
 
+mod answer;
 mod client;
 mod connection;
+mod download;
+mod entry;
 mod error;
 mod files;
+mod filesystem;
+mod forward;
+mod frames;
+mod input;
+mod listing;
+mod messages;
+mod passage;
+mod pool;
 mod process;
+mod upload;
+mod watch;
 
 pub use atoll_protocol::InitRequest;
 pub use atoll_protocol::connect::Code;
 pub use atoll_protocol::status::ExitStatus;
 pub use client::GuestClient;
 pub use connection::Dialer;
+pub use download::FileReader;
+pub use entry::{Entry, EntryKind, FileNameError, GuestText};
 pub use error::GuestError;
-pub use files::FileReader;
-pub use process::{Command, Process, ProcessEvent, ProcessInput, PtySize, Signal};
+pub use files::ReadOptions;
+pub use forward::{ForwardOptions, ForwardedBody};
+pub use frames::{BoundedFrames, bounded_frames};
+pub use input::{ProcessInput, Signal};
+pub use messages::FRAME_BYTES_MAX;
+pub use process::{Command, Process, ProcessEvent, PtySize};
+pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions};

@@ -1,41 +1,25 @@
-//! Commands: start, events, input.
+//! Commands: start and events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use atoll_protocol::connect::{EndOfStream, FLAG_END_OF_STREAM, Frame, FrameDecoder, encode_frame};
 use atoll_protocol::envd::process::{
-    CloseStdinRequest, ConnectRequest, PTY, ProcessConfig, ProcessInput as InputMessage,
-    ProcessSelector, SendInputRequest, SendSignalRequest, Signal as SignalMessage, StartRequest,
-    StartResponse, UpdateRequest, process_event, pty,
+    ConnectRequest, PTY, ProcessConfig, StartRequest, StartResponse, process_event, pty,
 };
-use atoll_protocol::envd::process_oneof::{Event, Input, Output, Selector};
+use atoll_protocol::envd::process_oneof::{Event, Output};
 use atoll_protocol::status::ExitStatus;
-use atoll_protocol::{KEEPALIVE_HEADER, SIGNAL_SCOPE_HEADER, SIGNAL_SCOPE_TREE};
 use buffa::Message;
 use bytes::Bytes;
-use http::{Method, header};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
-use crate::client::{GuestClient, Patience, add_headers, full};
-use crate::connection::{ANSWER_BOUND, Driver};
+use crate::answer::ANSWER_BOUND;
+use crate::client::GuestClient;
 use crate::error::GuestError;
-
-const STREAM_TYPE: &str = "application/connect+proto";
-
-/// Longest frame of an answer, in bytes.
-const FRAME_BYTES_MAX: usize = 1024 * 1024;
-
-/// Most input in one request, in bytes.
-const INPUT_BYTES_MAX: usize = 1024 * 1024;
+use crate::input::{ProcessInput, Target, selector};
+use crate::messages::MessageStream;
 
 /// Longest timeout that the protocol can carry.
 const TIMEOUT_MILLIS_MAX: u128 = 9_999_999_999;
-
-/// What the guest may take beyond a command's timeout to end all of it.
-const TIMEOUT_GRACE: Duration = Duration::from_secs(10);
 
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -79,15 +63,6 @@ impl From<PtySize> for PTY {
             ..Default::default()
         }
     }
-}
-
-/// Signals that a command can be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
-    /// `SIGTERM`.
-    Terminate,
-    /// `SIGKILL`.
-    Kill,
 }
 
 /// What happens to a command.
@@ -174,33 +149,16 @@ impl GuestClient {
         limit: Option<Duration>,
         target: Target,
     ) -> Result<Process, GuestError> {
-        let body = full(encode_frame(0, &message.encode_to_vec())?);
-        let mut request = self.request(Method::POST, method, user, STREAM_TYPE, body)?;
-        let keepalive = (self.silence().as_secs() / 3).max(1);
-        let mut headers = vec![(KEEPALIVE_HEADER, keepalive.to_string())];
+        let mut headers = Vec::new();
         if let Some(limit) = limit {
             let millis = limit.as_millis().clamp(1, TIMEOUT_MILLIS_MAX);
             headers.push(("connect-timeout-ms", millis.to_string()));
         }
-        add_headers(&mut request, &headers)?;
-
         let deadline = limit.map(|limit| Instant::now() + limit);
-        let answer = self.ask(request).await?.success().await?;
-        let content_type = answer.response.headers().get(header::CONTENT_TYPE);
-        if content_type.is_none_or(|content_type| content_type != STREAM_TYPE) {
-            return Err(GuestError::Protocol(
-                "a stream has another content type than asked for".to_owned(),
-            ));
-        }
-        let (body, driver) = answer.into_body();
+        let answer = self.stream(method, message, user, headers).await?;
         let mut events = EventStream {
-            body,
-            decoder: FrameDecoder::new(FRAME_BYTES_MAX),
-            silence: self.silence(),
-            deadline,
-            grace: TIMEOUT_GRACE,
-            over: false,
-            _driver: driver,
+            messages: MessageStream::open(answer, self.silence(), deadline).await?,
+            ended: false,
         };
         let first =
             timeout(ANSWER_BOUND, events.next())
@@ -217,11 +175,7 @@ impl GuestClient {
         if start.pid == 0 {
             return Err(GuestError::Protocol("a command has no pid".to_owned()));
         }
-        let input = ProcessInput {
-            client: self.clone(),
-            pid: start.pid,
-            target,
-        };
+        let input = ProcessInput::new(self.clone(), start.pid, target);
         Ok(Process {
             pid: start.pid,
             events,
@@ -280,231 +234,34 @@ impl Process {
     }
 }
 
-/// Events as they come off the wire.
+/// Events of one command.
 #[derive(Debug)]
 struct EventStream {
-    body: Incoming,
-    decoder: FrameDecoder,
-    silence: Duration,
-    deadline: Option<Instant>,
-    grace: Duration,
-    over: bool,
-    _driver: Driver,
+    messages: MessageStream,
+    /// Whether the command has ended.
+    ended: bool,
 }
 
 impl EventStream {
     /// The next event; `None` after the last frame.
     async fn next(&mut self) -> Result<Option<Event>, GuestError> {
         loop {
-            if self.over {
+            let Some(message) = self.messages.next::<StartResponse>().await? else {
                 return Ok(None);
+            };
+            // Events that this version does not know are none.
+            let Some(event) = message.event.into_option().and_then(|event| event.event) else {
+                continue;
+            };
+            if self.ended {
+                return Err(self.broken("an event follows a command's end"));
             }
-            match self.decoder.next_frame() {
-                Ok(Some(frame)) => {
-                    let event = self.read(&frame).inspect_err(|_| self.over = true)?;
-                    if event.is_some() || self.over {
-                        return Ok(event);
-                    }
-                }
-                Ok(None) => self.receive().await?,
-                Err(error) => {
-                    self.over = true;
-                    return Err(error.into());
-                }
-            }
-        }
-    }
-
-    fn read(&mut self, frame: &Frame) -> Result<Option<Event>, GuestError> {
-        if frame.flags & FLAG_END_OF_STREAM != 0 {
-            self.over = true;
-            let end: EndOfStream = serde_json::from_slice(&frame.payload).map_err(|error| {
-                GuestError::Protocol(format!("the last frame is not understood: {error}"))
-            })?;
-            return end.error.map_or(Ok(None), |error| Err(error.into()));
-        }
-        let message = StartResponse::decode_from_slice(&frame.payload).map_err(|error| {
-            GuestError::Protocol(format!("an event is not understood: {error}"))
-        })?;
-        // Events that this version does not know are none.
-        Ok(message.event.into_option().and_then(|event| event.event))
-    }
-
-    async fn receive(&mut self) -> Result<(), GuestError> {
-        let start = Instant::now();
-        let bound = self.deadline.map_or(self.silence, |deadline| {
-            let left = deadline.saturating_duration_since(start) + self.grace;
-            left.min(self.silence)
-        });
-        let received = timeout(bound, self.body.frame()).await.map_err(|_| {
-            self.over = true;
-            GuestError::Timeout {
-                what: "give a sign of life",
-                bound,
-            }
-        })?;
-        if let Some(deadline) = self.deadline {
-            // Only time spent waiting counts: a caller that comes late still
-            // gets what is on the wire, a guest that drips does not last.
-            let waited = Instant::now().saturating_duration_since(deadline.max(start));
-            self.grace = self.grace.saturating_sub(waited);
-        }
-        match received {
-            Some(Ok(frame)) => {
-                if let Ok(bytes) = frame.into_data() {
-                    self.decoder.push(&bytes);
-                }
-                Ok(())
-            }
-            Some(Err(error)) => {
-                self.over = true;
-                Err(error.into())
-            }
-            None => Err(self.broken(if self.decoder.is_empty() {
-                "a stream ended without its last frame"
-            } else {
-                "a stream ended inside a frame"
-            })),
+            self.ended = matches!(event, Event::End(_));
+            return Ok(Some(event));
         }
     }
 
     fn broken(&mut self, what: &str) -> GuestError {
-        self.over = true;
-        GuestError::Protocol(what.to_owned())
-    }
-}
-
-/// Where a command's input goes.
-#[derive(Debug, Clone, Copy)]
-enum Target {
-    Stdin,
-    Terminal,
-}
-
-/// A handle for the input of a command. Calls on one handle that must keep
-/// their order must be awaited one after the other.
-#[derive(Debug, Clone)]
-pub struct ProcessInput {
-    client: GuestClient,
-    pid: u32,
-    target: Target,
-}
-
-impl ProcessInput {
-    /// Sends input and waits until the command's pipe or terminal took all of
-    /// it; that may take until the command ends, as with any pipe.
-    ///
-    /// # Errors
-    /// `Rpc { code: NotFound }` when the command has ended.
-    pub async fn send(&self, bytes: &[u8]) -> Result<(), GuestError> {
-        for piece in bytes.chunks(INPUT_BYTES_MAX) {
-            let input = match self.target {
-                Target::Stdin => Input::Stdin(piece.to_vec()),
-                Target::Terminal => Input::Pty(piece.to_vec()),
-            };
-            let message = SendInputRequest {
-                process: selector(self.pid).into(),
-                input: InputMessage {
-                    input: Some(input),
-                    ..Default::default()
-                }
-                .into(),
-                ..Default::default()
-            };
-            self.client
-                .call(
-                    "/process.Process/SendInput",
-                    &message,
-                    &[],
-                    Patience::WithTheCommand,
-                )
-                .await?;
-        }
-        Ok(())
-    }
-
-    /// Ends the input.
-    ///
-    /// # Errors
-    /// `Rpc` when there is none to end, as with a terminal.
-    pub async fn close(&self) -> Result<(), GuestError> {
-        let message = CloseStdinRequest {
-            process: selector(self.pid).into(),
-            ..Default::default()
-        };
-        self.client
-            .call(
-                "/process.Process/CloseStdin",
-                &message,
-                &[],
-                Patience::WithTheCommand,
-            )
-            .await
-    }
-
-    /// Sends a signal to the one process.
-    ///
-    /// # Errors
-    /// `Rpc { code: NotFound }` when it has ended.
-    pub async fn signal(&self, signal: Signal) -> Result<(), GuestError> {
-        self.send_signal(signal, &[]).await
-    }
-
-    /// Ends the command with everything it started.
-    ///
-    /// # Errors
-    /// `Rpc { code: NotFound }` when it has ended.
-    pub async fn kill_tree(&self) -> Result<(), GuestError> {
-        self.send_signal(
-            Signal::Kill,
-            &[(SIGNAL_SCOPE_HEADER, SIGNAL_SCOPE_TREE.to_owned())],
-        )
-        .await
-    }
-
-    async fn send_signal(
-        &self,
-        signal: Signal,
-        headers: &[(&'static str, String)],
-    ) -> Result<(), GuestError> {
-        let signal = match signal {
-            Signal::Terminate => SignalMessage::SIGNAL_SIGTERM,
-            Signal::Kill => SignalMessage::SIGNAL_SIGKILL,
-        };
-        let message = SendSignalRequest {
-            process: selector(self.pid).into(),
-            signal: signal.into(),
-            ..Default::default()
-        };
-        self.client
-            .call(
-                "/process.Process/SendSignal",
-                &message,
-                headers,
-                Patience::Bounded,
-            )
-            .await
-    }
-
-    /// Changes the size of the terminal.
-    ///
-    /// # Errors
-    /// `Rpc` when there is no terminal or the command has ended.
-    pub async fn resize(&self, size: PtySize) -> Result<(), GuestError> {
-        let message = UpdateRequest {
-            process: selector(self.pid).into(),
-            pty: PTY::from(size).into(),
-            ..Default::default()
-        };
-        self.client
-            .call("/process.Process/Update", &message, &[], Patience::Bounded)
-            .await
-    }
-}
-
-fn selector(pid: u32) -> ProcessSelector {
-    ProcessSelector {
-        selector: Some(Selector::Pid(pid)),
-        ..Default::default()
+        self.messages.broken(what)
     }
 }

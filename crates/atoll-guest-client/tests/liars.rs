@@ -1,4 +1,4 @@
-//! Guests that lie: whatever they send, the client ends with a typed error,
+//! Guests that lie about commands: whatever they send, the client ends with a typed error,
 //! soon and with little memory.
 #![allow(
     clippy::unwrap_used,
@@ -7,56 +7,23 @@
     reason = "test code"
 )]
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+mod support;
+
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_guest_client::{Command, GuestClient, GuestError, InitRequest, ProcessEvent};
-use tokio::io::AsyncReadExt;
-
-/// A client of a server that reads a request's head and then does as `lie` says.
-fn liar(lie: impl Fn(TcpStream) + Send + Sync + 'static) -> GuestClient {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let (mut head, mut byte) = (Vec::new(), [0]);
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1)
-            {
-                head.push(byte[0]);
-            }
-            lie(stream);
-        }
-    });
-    GuestClient::new(
-        Arc::new(move |_| TcpStream::connect(address)),
-        "token".to_owned(),
-    )
-}
-
-/// A server that answers with these bytes and closes.
-fn says(answer: impl Into<Vec<u8>>) -> GuestClient {
-    let answer = answer.into();
-    liar(move |mut stream| {
-        let _ = stream.write_all(&answer);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let _ = stream.read_to_end(&mut Vec::new());
-    })
-}
-
-const STREAM_HEAD: &[u8] =
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/connect+proto\r\nconnection: close\r\n\r\n";
-
-fn stream(frames: &[&[u8]]) -> GuestClient {
-    says([&[STREAM_HEAD], frames].concat().concat())
-}
+use support::{END, STREAM_HEAD, drips, liar, says, stalls, stream};
 
 /// `{event: {start: {pid: 7}}}` as a frame.
 const START: &[u8] = &[0, 0, 0, 0, 6, 0x0a, 4, 0x0a, 2, 0x08, 7];
 
 /// `{event: {data: {stdout: "hi"}}}` as a frame.
 const DATA: &[u8] = &[0, 0, 0, 0, 8, 0x0a, 6, 0x12, 4, 0x0a, 2, b'h', b'i'];
+
+/// `{event: {end: {exit_code: 3, exited: true}}}` as a frame.
+const END_EVENT: &[u8] = &[0, 0, 0, 0, 8, 0x0a, 6, 0x1a, 4, 0x08, 6, 0x10, 1];
 
 async fn start(client: &GuestClient) -> GuestError {
     client
@@ -273,32 +240,57 @@ async fn no_answer_at_all() {
 
 #[tokio::test]
 async fn silence_after_the_start() {
-    let client = liar(|mut stream| {
-        let _ = stream.write_all(&[STREAM_HEAD, START].concat());
-        std::mem::forget(stream);
-    });
+    let client = stalls([STREAM_HEAD, START].concat());
     let error = first_error(&client.with_silence_bound(Duration::from_millis(100))).await;
     assert!(matches!(error, GuestError::Timeout { .. }), "{error}");
 }
 
-#[tokio::test]
-async fn a_file_that_breaks_off_is_never_whole() {
-    for head in ["content-length: 1000", "transfer-encoding: chunked"] {
-        let client = says(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n5\r\nhello"));
-        let mut file = client.read_file("x", None).await.unwrap();
-        assert!(file.read_to_end(&mut Vec::new()).await.is_err(), "{head}");
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_drips() {
+    // A frame of a mebibyte, a byte a second: each is a byte, none is a sign of life.
+    let first = [STREAM_HEAD, START, &[0, 0, 0x10, 0, 0]].concat();
+    let client = drips(first, b"x").await;
+    let before = tokio::time::Instant::now();
+    let error = first_error(&client).await;
+    assert!(matches!(error, GuestError::Timeout { .. }), "{error}");
+    assert!(before.elapsed() < Duration::from_secs(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_counts_for_a_caller_that_looks_often() {
+    let client = drips([STREAM_HEAD, START].concat(), b"").await;
+    let command = Command {
+        cmd: "x".to_owned(),
+        ..Command::default()
+    };
+    let mut process = client.start(&command).await.unwrap();
+    for _ in 0..100 {
+        if let Ok(event) = tokio::time::timeout(Duration::from_secs(1), process.next()).await {
+            assert!(matches!(event, Err(GuestError::Timeout { .. })));
+            return;
+        }
     }
+    panic!("the silence had no end");
+}
+
+#[tokio::test]
+async fn events_after_the_end() {
+    for after in [START, DATA, END_EVENT] {
+        let error = first_error(&stream(&[START, END_EVENT, after, END])).await;
+        assert!(matches!(error, GuestError::Protocol(_)), "{error}");
+    }
+    let error = first_error(&stream(&[START, END_EVENT, END, DATA])).await;
+    assert!(matches!(error, GuestError::Protocol(_)), "{error}");
 }
 
 #[tokio::test]
 async fn an_honest_guest_is_believed() {
-    let end: &[u8] = &[0, 0, 0, 0, 8, 0x0a, 6, 0x1a, 4, 0x08, 6, 0x10, 1];
     let client = stream(&[
         START,
         DATA,
         &[0, 0, 0, 0, 4, 0x0a, 2, 0x22, 0],
-        end,
-        &[2, 0, 0, 0, 2, b'{', b'}'],
+        END_EVENT,
+        END,
     ]);
     let mut process = client
         .start(&Command {

@@ -35,6 +35,9 @@ pub enum FrameError {
     /// It set a flag that was not negotiated, such as compression.
     #[error("a frame has flags {0:#04x} that were not agreed on")]
     Flags(u8),
+    /// It went on after the frame that ends a stream.
+    #[error("something follows the last frame")]
+    AfterTheEnd,
 }
 
 /// Puts `payload` into a frame.
@@ -85,16 +88,7 @@ impl FrameDecoder {
         else {
             return Ok(None);
         };
-        if flags & !FLAG_END_OF_STREAM != 0 {
-            return Err(FrameError::Flags(flags));
-        }
-        let length = u32::from_be_bytes([a, b, c, d]) as usize;
-        if length > self.limit {
-            return Err(FrameError::TooLarge {
-                length,
-                limit: self.limit,
-            });
-        }
+        let length = check_header([flags, a, b, c, d], self.limit)?;
         if self.buffer.len() < FRAME_HEADER_BYTES + length {
             return Ok(None);
         }
@@ -105,10 +99,105 @@ impl FrameDecoder {
         }))
     }
 
-    /// Whether bytes of an unfinished frame are left.
+    /// Whether no bytes are left, of an unfinished frame or of the next ones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
+    }
+}
+
+/// Length of the payload that a header announces.
+fn check_header(
+    [flags, length @ ..]: [u8; FRAME_HEADER_BYTES],
+    limit: usize,
+) -> Result<usize, FrameError> {
+    if flags & !FLAG_END_OF_STREAM != 0 {
+        return Err(FrameError::Flags(flags));
+    }
+    let length = u32::from_be_bytes(length) as usize;
+    if length > limit {
+        return Err(FrameError::TooLarge { length, limit });
+    }
+    Ok(length)
+}
+
+/// Checks the headers of frames that pass by and holds nothing but a header
+/// that is not all there yet.
+#[derive(Debug)]
+pub struct FrameScanner {
+    limit: usize,
+    header: [u8; FRAME_HEADER_BYTES],
+    held: usize,
+    /// Bytes of the current payload that are still to come.
+    left: usize,
+    ended: bool,
+}
+
+impl FrameScanner {
+    /// A scanner that refuses payloads longer than `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            header: [0; FRAME_HEADER_BYTES],
+            held: 0,
+            left: 0,
+            ended: false,
+        }
+    }
+
+    /// Looks at the next bytes. Returns how many of them belong to payloads
+    /// and whole, right headers, and what is wrong after those. A header
+    /// that is not all there is held: when a later call returns more than 0,
+    /// what was [`held`](Self::held) before that call comes first.
+    ///
+    /// Nothing may be scanned after an error.
+    pub fn scan(&mut self, bytes: &[u8]) -> (usize, Result<(), FrameError>) {
+        let mut passed = 0;
+        loop {
+            let rest = bytes.get(passed..).unwrap_or_default();
+            let payload = self.left.min(rest.len());
+            self.left -= payload;
+            passed += payload;
+            let rest = &rest[payload..];
+            if rest.is_empty() {
+                return (passed, Ok(()));
+            }
+            if self.ended {
+                return (passed, Err(FrameError::AfterTheEnd));
+            }
+            let taken = rest.len().min(FRAME_HEADER_BYTES - self.held);
+            self.header[self.held..self.held + taken].copy_from_slice(&rest[..taken]);
+            self.held += taken;
+            if self.held < FRAME_HEADER_BYTES {
+                return (passed, Ok(()));
+            }
+            match check_header(self.header, self.limit) {
+                Ok(length) => self.left = length,
+                Err(error) => return (passed, Err(error)),
+            }
+            self.ended = self.header[0] & FLAG_END_OF_STREAM != 0;
+            self.held = 0;
+            passed += taken;
+        }
+    }
+
+    /// Bytes of a header that is not all there.
+    #[must_use]
+    pub fn held(&self) -> &[u8] {
+        &self.header[..self.held]
+    }
+
+    /// Whether what was passed ends with a whole frame, or is nothing.
+    #[must_use]
+    pub fn is_between_frames(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether all of the last frame was passed.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended && self.left == 0
     }
 }
 

@@ -1,0 +1,237 @@
+//! Somebody else's request to the guest, and its answer back, as streams.
+//! What may pass is listed, in both directions: [`crate::passage`].
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use atoll_protocol::ACCESS_TOKEN_HEADER;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
+use crate::client::{GuestClient, bad_request};
+use crate::error::GuestError;
+use crate::passage::{Route, answer_headers, request_headers};
+use crate::pool::Outgoing;
+use crate::upload::{UploadBounds, watched};
+
+/// Longest body of a request that is kept so that it can be sent twice.
+const REPEATABLE_BYTES_MAX: u64 = 64 * 1024;
+
+/// How a request is passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForwardOptions {
+    /// How long the answer's body may be silent; without it, for as long as
+    /// whoever reads it waits. Streams need one only as long as the
+    /// keep-alive that their client asked for.
+    pub silence: Option<Duration>,
+}
+
+impl GuestClient {
+    /// Passes a request on with our secret, and the answer back.
+    ///
+    /// Only the routes that clients of a sandbox use are reachable, by their
+    /// exact names; `/init` is not among them. Of the headers, those that
+    /// mean something to these routes pass; the rest, such as the client's
+    /// own token, does not. Bodies pass piece by piece. The guest has 30 s to
+    /// answer once it has the whole request, except where the answer waits
+    /// for a command.
+    ///
+    /// Frames of a stream pass unchecked: see [`crate::bounded_frames`].
+    ///
+    /// # Errors
+    /// [`GuestError::NotForwarded`] when the request is none of those,
+    /// [`GuestError::Source`] when its body fails, and as for other calls.
+    pub async fn forward<B>(
+        &self,
+        request: Request<B>,
+        options: ForwardOptions,
+    ) -> Result<Response<ForwardedBody>, GuestError>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let route = Route::of(&parts.method, &parts.uri)?;
+        let mut head = Request::new(());
+        *head.method_mut() = parts.method;
+        // Without scheme and authority: [`Route::of`] refused those.
+        *head.uri_mut() = parts.uri;
+        *head.headers_mut() = request_headers(&parts.headers, route)?;
+        head.headers_mut()
+            .insert(ACCESS_TOKEN_HEADER, self.token()?);
+        head.headers_mut()
+            .insert(header::HOST, HeaderValue::from_static("guest"));
+
+        let answer = if route.is_long() {
+            let (body, progress) = watched(body);
+            let sent = self.send_alone(head.map(|()| body.boxed_unsync()));
+            progress.guard(sent, self.bounds(route)).await?
+        } else if route.repeatable() && fits(&body) {
+            let body = collect(body).await?;
+            self.ask(Outgoing::Repeatable(head.map(|()| body))).await?
+        } else {
+            let (body, progress) = watched(body);
+            let sent = self.send(Outgoing::Once(head.map(|()| body.boxed_unsync())));
+            progress.guard(sent, self.bounds(route)).await?
+        };
+        pass_back(answer, route, options)
+    }
+
+    fn bounds(&self, route: Route) -> UploadBounds {
+        UploadBounds {
+            silence: self.silence(),
+            answer: (!route.waits_for_a_command()).then_some(ANSWER_BOUND),
+        }
+    }
+}
+
+fn fits(body: &impl Body) -> bool {
+    body.size_hint()
+        .exact()
+        .is_some_and(|length| length <= REPEATABLE_BYTES_MAX)
+}
+
+/// A short body as a whole. Its sender has as long as a guest would have.
+async fn collect<B>(body: B) -> Result<Bytes, GuestError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let whole = http_body_util::Limited::new(
+        body,
+        usize::try_from(REPEATABLE_BYTES_MAX).unwrap_or(usize::MAX),
+    );
+    match timeout(ANSWER_BOUND, whole.collect()).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) => Err(bad_request(error)),
+        Err(late) => Err(GuestError::Source(late.into())),
+    }
+}
+
+fn pass_back(
+    answer: Answer,
+    route: Route,
+    options: ForwardOptions,
+) -> Result<Response<ForwardedBody>, GuestError> {
+    let status = answer.response.status();
+    if status.is_informational() {
+        return Err(GuestError::Protocol(format!(
+            "a request was answered with {status}"
+        )));
+    }
+    let answer = if route.is_stream() {
+        answer
+    } else {
+        answer.delimited()?
+    };
+    let headers = answer_headers(answer.headers());
+    let mut response = Response::new(ForwardedBody {
+        alarm: options.silence.map(|silence| Alarm {
+            silence,
+            sleep: Box::pin(sleep_until(Instant::now())),
+            waiting: false,
+        }),
+        body: Some(answer.into_body()),
+    });
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// The body of an answer on its way back. Dropping it early closes its
+/// connection.
+pub struct ForwardedBody {
+    /// Absent after an error.
+    body: Option<AnswerBody>,
+    alarm: Option<Alarm>,
+}
+
+struct Alarm {
+    silence: Duration,
+    sleep: Pin<Box<Sleep>>,
+    waiting: bool,
+}
+
+impl fmt::Debug for ForwardedBody {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ForwardedBody")
+    }
+}
+
+impl ForwardedBody {
+    fn poll_data(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, GuestError>>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        loop {
+            match Pin::new(&mut *body).poll_frame(context) {
+                // Trailers say nothing that a client needs.
+                Poll::Ready(Some(Ok(frame))) if !frame.is_data() => {}
+                Poll::Ready(polled) => {
+                    if let Some(alarm) = &mut self.alarm {
+                        alarm.waiting = false;
+                    }
+                    return Poll::Ready(polled);
+                }
+                Poll::Pending => break,
+            }
+        }
+        match &mut self.alarm {
+            Some(alarm) => alarm.poll(context).map(|late| Some(Err(late))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Alarm {
+    /// Counts while somebody waits, not while the reader is busy.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<GuestError> {
+        if !self.waiting {
+            self.sleep.as_mut().reset(Instant::now() + self.silence);
+            self.waiting = true;
+        }
+        self.sleep
+            .as_mut()
+            .poll(context)
+            .map(|()| GuestError::Timeout {
+                what: "send more of its answer",
+                bound: self.silence,
+            })
+    }
+}
+
+impl Body for ForwardedBody {
+    type Data = Bytes;
+    type Error = GuestError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, GuestError>>> {
+        let polled = self.poll_data(context);
+        if let Poll::Ready(None | Some(Err(_))) = polled {
+            self.body = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}

@@ -1,0 +1,189 @@
+//! Messages as they come off the wire: one of an answer, or one after the
+//! other of a stream.
+
+use std::time::Duration;
+
+use atoll_protocol::connect::{EndOfStream, FLAG_END_OF_STREAM, Frame, FrameDecoder};
+use buffa::{DecodeOptions, Message};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout};
+
+use crate::answer::{Answer, AnswerBody};
+use crate::error::GuestError;
+
+/// Content type of a unary call.
+pub(crate) const UNARY_TYPE: &str = "application/proto";
+
+/// Content type of a stream.
+pub(crate) const STREAM_TYPE: &str = "application/connect+proto";
+
+/// Longest frame of an answer, in bytes.
+pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+
+/// What the guest may take beyond a command's timeout to end all of it.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(10);
+
+/// Most fields of a message that this version does not know. Each costs
+/// twenty times its bytes.
+const UNKNOWN_FIELDS_MAX: usize = 1024;
+
+/// Most memory of what repeats in a message, in bytes. Two bytes of an empty
+/// element cost a hundred.
+const ELEMENT_MEMORY_MAX: usize = 4 * 1024 * 1024;
+
+/// Reads one message; its memory is bounded, not only its bytes.
+pub(crate) fn decode<M: Message>(bytes: &[u8]) -> Result<M, GuestError> {
+    DecodeOptions::new()
+        .with_max_message_size(FRAME_BYTES_MAX)
+        .with_unknown_field_limit(UNKNOWN_FIELDS_MAX)
+        .with_element_memory_limit(ELEMENT_MEMORY_MAX)
+        .with_recursion_limit(8)
+        .decode_from_slice(bytes)
+        .map_err(|error| GuestError::Protocol(format!("a message is not understood: {error}")))
+}
+
+/// Messages of one answer.
+#[derive(Debug)]
+pub(crate) struct MessageStream {
+    body: AnswerBody,
+    decoder: FrameDecoder,
+    silence: Duration,
+    /// How long the caller has waited for the frame that comes next.
+    waited: Duration,
+    deadline: Option<Instant>,
+    grace: Duration,
+    over: bool,
+}
+
+impl MessageStream {
+    /// The messages of an answer that may be silent for `silence`; beyond
+    /// `deadline` it gets only a moment to end.
+    pub(crate) async fn open(
+        answer: Answer,
+        silence: Duration,
+        deadline: Option<Instant>,
+    ) -> Result<Self, GuestError> {
+        let body = answer.success().await?.of_type(STREAM_TYPE)?.into_body();
+        Ok(Self {
+            body,
+            decoder: FrameDecoder::new(FRAME_BYTES_MAX),
+            silence,
+            waited: Duration::ZERO,
+            deadline,
+            grace: TIMEOUT_GRACE,
+            over: false,
+        })
+    }
+
+    /// The next message; `None` after the last frame, also after an error.
+    /// Safe to cancel.
+    pub(crate) async fn next<M: Message>(&mut self) -> Result<Option<M>, GuestError> {
+        loop {
+            if self.over {
+                return Ok(None);
+            }
+            match self.decoder.next_frame() {
+                Ok(Some(frame)) => {
+                    self.waited = Duration::ZERO;
+                    return self.read(&frame).inspect_err(|_| self.over = true);
+                }
+                Ok(None) => self.receive().await.inspect_err(|_| self.over = true)?,
+                Err(error) => {
+                    self.over = true;
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    fn read<M: Message>(&mut self, frame: &Frame) -> Result<Option<M>, GuestError> {
+        if frame.flags & FLAG_END_OF_STREAM == 0 {
+            return decode(&frame.payload).map(Some);
+        }
+        self.over = true;
+        let end: EndOfStream = serde_json::from_slice(&frame.payload).map_err(|error| {
+            GuestError::Protocol(format!("the last frame is not understood: {error}"))
+        })?;
+        if let Some(error) = end.error {
+            return Err(error.into());
+        }
+        if self.decoder.is_empty() {
+            Ok(None)
+        } else {
+            Err(self.broken("something follows the last frame"))
+        }
+    }
+
+    /// Waits for more bytes.
+    async fn receive(&mut self) -> Result<(), GuestError> {
+        let start = Instant::now();
+        // Whole frames count as signs of life, single bytes do not: a guest
+        // that drips does not last.
+        let patience = self.silence.saturating_sub(self.waited);
+        let bound = self.deadline.map_or(patience, |deadline| {
+            let left = deadline.saturating_duration_since(start) + self.grace;
+            left.min(patience)
+        });
+        let received = {
+            let _waiting = Waiting {
+                start,
+                deadline: self.deadline,
+                waited: &mut self.waited,
+                grace: &mut self.grace,
+            };
+            timeout(bound, self.body.frame()).await
+        };
+        let received = received.map_err(|_| GuestError::Timeout {
+            what: "give a sign of life",
+            bound: if bound == patience {
+                self.silence
+            } else {
+                bound
+            },
+        })?;
+        match received {
+            Some(frame) => {
+                if let Ok(bytes) = frame?.into_data() {
+                    self.decoder.push(&bytes);
+                }
+                Ok(())
+            }
+            None => Err(self.broken(if self.decoder.is_empty() {
+                "a stream ended without its last frame"
+            } else {
+                "a stream ended inside a frame"
+            })),
+        }
+    }
+
+    /// Ends it with what the guest did wrong.
+    pub(crate) fn broken(&mut self, what: &str) -> GuestError {
+        self.end();
+        GuestError::Protocol(what.to_owned())
+    }
+
+    /// Lets nothing follow.
+    pub(crate) fn end(&mut self) {
+        self.over = true;
+    }
+}
+
+/// Counts the time spent waiting, also when the caller gives up. Only that
+/// time counts: a caller that comes late still gets what is on the wire.
+struct Waiting<'a> {
+    start: Instant,
+    deadline: Option<Instant>,
+    waited: &'a mut Duration,
+    grace: &'a mut Duration,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        *self.waited += now.saturating_duration_since(self.start);
+        if let Some(deadline) = self.deadline {
+            let late = now.saturating_duration_since(deadline.max(self.start));
+            *self.grace = self.grace.saturating_sub(late);
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What of a client's request reaches the guest, and what of the guest's
+//! answer reaches the client. Lists of what may pass: a name that is new or
+//! written in another way does not.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+
+use crate::error::GuestError;
+
+/// Headers of a request, besides `x-metadata-*` and the user's name.
+/// Lengths are counted anew, and what belongs to one connection stays there.
+static REQUEST_HEADERS: [HeaderName; 13] = [
+    header::ACCEPT,
+    header::CONTENT_ENCODING,
+    header::CONTENT_TYPE,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::RANGE,
+    HeaderName::from_static("connect-content-encoding"),
+    HeaderName::from_static("connect-protocol-version"),
+    HeaderName::from_static("connect-timeout-ms"),
+    HeaderName::from_static(atoll_protocol::KEEPALIVE_HEADER),
+];
+
+/// What clients write beside a file.
+const METADATA_PREFIX: &str = "x-metadata-";
+
+/// Headers of an answer. Nothing that would speak for the server: no cookies,
+/// no redirects, no policies.
+static ANSWER_HEADERS: [HeaderName; 11] = [
+    header::ACCEPT_RANGES,
+    header::CACHE_CONTROL,
+    header::CONTENT_DISPOSITION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_RANGE,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::VARY,
+    HeaderName::from_static("connect-content-encoding"),
+];
+
+/// Most headers of a request that pass.
+const REQUEST_HEADERS_MAX: usize = 64;
+
+/// A request that may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// One that changes nothing: `/health`, `/metrics`, `/envs`, `GET /files`.
+    Read,
+    /// An upload.
+    Write,
+    /// A call of a service, with an answer at its end.
+    Unary(Call),
+    /// A call of a service that streams.
+    Stream(Call),
+}
+
+/// What matters about a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// It changes nothing.
+    Looks,
+    /// It changes something.
+    Acts,
+    /// Its answer waits until a command took its input.
+    Waits,
+}
+
+const PROCESS_CALLS: &[(&str, Route)] = &[
+    ("List", Route::Unary(Call::Looks)),
+    ("Start", Route::Stream(Call::Acts)),
+    ("Connect", Route::Stream(Call::Looks)),
+    ("Update", Route::Unary(Call::Acts)),
+    ("StreamInput", Route::Stream(Call::Waits)),
+    ("SendInput", Route::Unary(Call::Waits)),
+    ("SendSignal", Route::Unary(Call::Acts)),
+    ("CloseStdin", Route::Unary(Call::Waits)),
+];
+
+const FILESYSTEM_CALLS: &[(&str, Route)] = &[
+    ("Stat", Route::Unary(Call::Looks)),
+    ("MakeDir", Route::Unary(Call::Acts)),
+    ("Move", Route::Unary(Call::Acts)),
+    ("ListDir", Route::Unary(Call::Looks)),
+    ("Remove", Route::Unary(Call::Acts)),
+    ("WatchDir", Route::Stream(Call::Looks)),
+    ("CreateWatcher", Route::Unary(Call::Acts)),
+    // It empties the watcher: a second try would lose what the first one took.
+    ("GetWatcherEvents", Route::Unary(Call::Acts)),
+    ("RemoveWatcher", Route::Unary(Call::Acts)),
+];
+
+impl Route {
+    /// The route of a request, by its exact spelling.
+    ///
+    /// # Errors
+    /// [`GuestError::NotForwarded`] for everything that has none.
+    pub(crate) fn of(method: &Method, uri: &Uri) -> Result<Self, GuestError> {
+        if uri.scheme().is_some() || uri.authority().is_some() {
+            return Err(GuestError::NotForwarded("its target names a host"));
+        }
+        let path = uri.path();
+        let call = |service: &str, calls: &[(&str, Self)]| {
+            let name = path.strip_prefix(service)?;
+            let (_, route) = calls.iter().find(|(known, _)| *known == name)?;
+            Some(*route)
+        };
+        let (route, methods): (_, &[Method]) = match path {
+            "/health" | "/metrics" | "/envs" => (Self::Read, &[Method::GET, Method::HEAD]),
+            "/files" if method == Method::POST => (Self::Write, &[Method::POST]),
+            "/files" => (Self::Read, &[Method::GET, Method::HEAD]),
+            "/files/compose" => (Self::Write, &[Method::POST]),
+            _ => {
+                let route = call("/process.Process/", PROCESS_CALLS)
+                    .or_else(|| call("/filesystem.Filesystem/", FILESYSTEM_CALLS))
+                    .ok_or(GuestError::NotForwarded("its path is not a client's"))?;
+                (route, &[Method::POST])
+            }
+        };
+        if methods.contains(method) {
+            Ok(route)
+        } else {
+            Err(GuestError::NotForwarded("its method is not its path's"))
+        }
+    }
+
+    /// Whether the guest may see it twice.
+    pub(crate) fn repeatable(self) -> bool {
+        matches!(self, Self::Read | Self::Unary(Call::Looks))
+    }
+
+    pub(crate) fn is_stream(self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
+    /// Whether it may take long enough for a connection of its own.
+    pub(crate) fn is_long(self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Write)
+    }
+
+    /// Whether the answer may take as long as a command lives.
+    pub(crate) fn waits_for_a_command(self) -> bool {
+        matches!(self, Self::Unary(Call::Waits) | Self::Stream(Call::Waits))
+    }
+
+    /// Whether it is a call of a service.
+    fn is_call(self) -> bool {
+        matches!(self, Self::Unary(_) | Self::Stream(_))
+    }
+}
+
+/// Headers of a client's request that mean something to the guest.
+///
+/// # Errors
+/// [`GuestError::NotForwarded`] when there are too many.
+pub(crate) fn request_headers(given: &HeaderMap, route: Route) -> Result<HeaderMap, GuestError> {
+    let mut passed = HeaderMap::new();
+    for (name, value) in given {
+        let passes = if name == header::AUTHORIZATION {
+            names_a_user(value)
+        } else if name == header::ACCEPT_ENCODING {
+            // Frames of a stream are counted, and only plain ones can be.
+            !route.is_call()
+        } else {
+            REQUEST_HEADERS.contains(name) || name.as_str().starts_with(METADATA_PREFIX)
+        };
+        if !passes {
+            continue;
+        }
+        if passed.len() >= REQUEST_HEADERS_MAX {
+            return Err(GuestError::NotForwarded("it has too many headers"));
+        }
+        passed.append(name, value.clone());
+    }
+    Ok(passed)
+}
+
+/// Whether it is a user's name as clients send it, and not somebody's key.
+fn names_a_user(value: &HeaderValue) -> bool {
+    value
+        .as_bytes()
+        .get(..6)
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
+}
+
+/// Headers of a guest's answer that a client may see, and two of ours: what a
+/// guest sends is shown as what it says it is, and runs no scripts.
+pub(crate) fn answer_headers(given: &HeaderMap) -> HeaderMap {
+    let mut passed = HeaderMap::new();
+    for name in &ANSWER_HEADERS {
+        // Each of them once: the second one is for somebody who reads differently.
+        if let Some(value) = given.get(name) {
+            passed.insert(name, value.clone());
+        }
+    }
+    if given.contains_key(header::TRANSFER_ENCODING) {
+        // Of two lengths the other one counts.
+        passed.remove(header::CONTENT_LENGTH);
+    }
+    passed.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    passed.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("sandbox"),
+    );
+    passed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(method: &Method, target: &str) -> Option<Route> {
+        let uri = target.parse().ok()?;
+        Route::of(method, &uri).ok()
+    }
+
+    #[test]
+    fn what_clients_use_passes() {
+        for (method, target, expected) in [
+            (Method::GET, "/health", Route::Read),
+            (Method::GET, "/files?path=/init", Route::Read),
+            (Method::HEAD, "/files?path=a", Route::Read),
+            (Method::POST, "/files?path=a&username=u", Route::Write),
+            (Method::POST, "/files/compose", Route::Write),
+            (Method::GET, "/metrics", Route::Read),
+            (Method::GET, "/envs", Route::Read),
+            (
+                Method::POST,
+                "/process.Process/Start",
+                Route::Stream(Call::Acts),
+            ),
+            (
+                Method::POST,
+                "/filesystem.Filesystem/Stat",
+                Route::Unary(Call::Looks),
+            ),
+        ] {
+            assert_eq!(route(&method, target), Some(expected), "{target}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_passes_however_it_is_spelled() {
+        for target in [
+            "/",
+            "/init",
+            "/init/",
+            "//init",
+            "/./init",
+            "/%69nit",
+            "/%2finit",
+            "/INIT",
+            "/init?x=/health",
+            "/init;/health",
+            "/files/../init",
+            "/files/%2e%2e/init",
+            "/files/..%2finit",
+            "/files/",
+            "//files",
+            "/Files",
+            "/files/compose/",
+            "/health/../init",
+            "/process.Process/../init",
+            "/process.Process/%2e%2e/init",
+            "/process.Process/",
+            "/process.Process",
+            "/process.Process/Start/",
+            "/process.Process/start",
+            "/process.Process/Freeze",
+            "/process.Process//Start",
+            "/filesystem.Filesystem/Start",
+            "/freeze",
+            "*",
+            "http://guest/health",
+            "http://guest/init",
+            "guest:80",
+        ] {
+            for method in [Method::GET, Method::POST, Method::CONNECT, Method::OPTIONS] {
+                assert_eq!(route(&method, target), None, "{target}");
+            }
+        }
+        for (method, target) in [
+            (Method::POST, "/health"),
+            (Method::PUT, "/files"),
+            (Method::DELETE, "/files"),
+            (Method::GET, "/files/compose"),
+            (Method::GET, "/process.Process/Start"),
+            (Method::CONNECT, "/process.Process/Start"),
+        ] {
+            assert_eq!(route(&method, target), None, "{target}");
+        }
+    }
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn only_what_means_something_passes_in() {
+        let kept = [
+            ("content-type", "application/json"),
+            ("connect-timeout-ms", "1000"),
+            ("keepalive-ping-interval", "10"),
+            ("range", "bytes=0-1"),
+            ("authorization", "Basic dXNlcjo="),
+            ("x-metadata-a", "b"),
+        ];
+        let dropped = [
+            ("x-access-token", "the client's"),
+            ("host", "49983-sandbox.example"),
+            ("e2b-sandbox-id", "i1"),
+            ("e2b-sandbox-port", "49983"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("x-api-key", "key"),
+            ("cookie", "a=b"),
+            ("connection", "keep-alive, x-metadata-a"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
+            ("te", "trailers"),
+            ("upgrade", "websocket"),
+            ("expect", "100-continue"),
+            ("connect-accept-encoding", "gzip"),
+            ("accept-encoding", "gzip"),
+            (atoll_protocol::SIGNAL_SCOPE_HEADER, "tree"),
+        ];
+        let given = headers(&[&kept[..], &dropped].concat());
+        assert_eq!(
+            request_headers(&given, Route::Unary(Call::Acts)).unwrap(),
+            headers(&kept)
+        );
+        let key = headers(&[("authorization", "Bearer key"), ("accept-encoding", "gzip")]);
+        assert_eq!(
+            request_headers(&key, Route::Read).unwrap(),
+            headers(&[("accept-encoding", "gzip")])
+        );
+    }
+
+    #[test]
+    fn many_headers_do_not_pass() {
+        let mut given = HeaderMap::new();
+        for _ in 0..65 {
+            given.append("x-metadata-a", HeaderValue::from_static("b"));
+        }
+        assert!(request_headers(&given, Route::Write).is_err());
+    }
+
+    #[test]
+    fn a_guest_speaks_for_nobody_but_itself() {
+        let given = headers(&[
+            ("content-type", "text/html"),
+            ("content-type", "text/plain"),
+            ("content-length", "5"),
+            ("set-cookie", "session=stolen"),
+            ("strict-transport-security", "max-age=99999999"),
+            ("location", "http://elsewhere/"),
+            ("access-control-allow-origin", "*"),
+            ("content-security-policy", "default-src *"),
+            ("connection", "close"),
+            ("transfer-encoding", "chunked"),
+            ("alt-svc", "h2=\"elsewhere:443\""),
+        ]);
+        assert_eq!(
+            answer_headers(&given),
+            headers(&[
+                ("content-type", "text/html"),
+                ("x-content-type-options", "nosniff"),
+                ("content-security-policy", "sandbox"),
+            ])
+        );
+    }
+}
