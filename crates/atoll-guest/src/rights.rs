@@ -39,7 +39,8 @@ pub(crate) async fn act_as<T: Send + 'static>(
 /// Lets the calling thread act in the name of `user`, for good, and keep
 /// its capabilities.
 fn assume(user: &User) -> io::Result<()> {
-    if rustix::process::geteuid().as_raw() == user.uid {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if (uid.as_raw(), gid.as_raw()) == (user.uid, user.gid) {
         return Ok(());
     }
     const KEEP: u32 = u32::MAX;

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_control::LiveSandbox;
-use atoll_guest_client::ProcessEvent;
+use atoll_guest_client::{ProcessEvent, WatchOptions};
+use rustix::fs::inotify;
 use support::{Bench, Lease, Result, children, percentile, pss_kib};
 use tokio::io::AsyncReadExt as _;
 
@@ -58,6 +59,7 @@ async fn measure(live: &LiveSandbox, options: &Options) -> Result<()> {
     commands(live, options.count).await?;
     output(live, options).await?;
     files(live, options).await?;
+    watch(live, options.count).await?;
     println!(
         "\nguest        {idle} KiB PSS idle, {} KiB after all of this; promise: idle at most {GUEST_PSS_KIB_MAX} KiB ({})",
         guest_pss_kib(live)?,
@@ -214,6 +216,39 @@ fn read_and_write(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
             read => io::Write::write_all(&mut to, &buffer[..read])?,
         }
     }
+}
+
+/// From the making of a directory to the news of it.
+async fn watch(live: &LiveSandbox, count: usize) -> Result<()> {
+    let guest = live.guest();
+    guest.make_dir("watched", None).await?;
+    let mut watch = guest
+        .watch("watched", WatchOptions::default(), None)
+        .await?;
+    let here = tempfile::tempdir()?;
+    let inotify = inotify::init(inotify::CreateFlags::CLOEXEC)?;
+    inotify::add_watch(&inotify, here.path(), inotify::WatchFlags::CREATE)?;
+    let (mut ours, mut call, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..count {
+        let start = Instant::now();
+        guest.make_dir(&format!("watched/{number}"), None).await?;
+        call.push(start.elapsed());
+        watch.next().await?.ok_or("the watch ended")?;
+        ours.push(start.elapsed());
+
+        let start = Instant::now();
+        fs::create_dir(here.path().join(number.to_string()))?;
+        let mut event = [0; 512];
+        rustix::io::read(&inotify, &mut event)?;
+        plain.push(start.elapsed());
+    }
+    println!(
+        "\nwatch        p50 {:.2?} from the call to the news, the call alone {:.2?}, inotify {:.2?}",
+        percentile(&ours, 50),
+        percentile(&call, 50),
+        percentile(&plain, 50)
+    );
+    Ok(())
 }
 
 /// Megabytes per second at the median.
