@@ -23,6 +23,8 @@ mod access;
 mod boot;
 mod files;
 mod filesystem;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod metadata;
 mod metrics;
 mod paths;

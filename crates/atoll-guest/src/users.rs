@@ -59,6 +59,15 @@ fn name_of(names: &HashMap<u32, String>, id: u32) -> String {
 }
 
 impl Users {
+    /// Databases that are not on a disk.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn from_text(passwd: &str, group: &str) -> Self {
+        Self {
+            passwd: passwd.to_owned(),
+            group: group.to_owned(),
+        }
+    }
+
     /// Reads them anew: commands may change them at any time.
     pub(crate) fn load() -> Self {
         Self {

@@ -10,82 +10,41 @@
 
 mod harness;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use harness::sandboxes::{LIFETIME, Sandboxes};
 use harness::{eventually, init_of, leftovers};
 
 use atoll_engine::{
-    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice, Outcome,
-    Runtime as _, Sandbox, SandboxError, SandboxId, SandboxRecord, SandboxSpec, SlotRange,
+    Attachment, ContainerRuntime, Limits, Outcome, Runtime as _, Sandbox, SandboxError, SandboxId,
+    SandboxRecord,
 };
 
-/// Lifetime of sandboxes that do not reach its end.
-const BOUND: Duration = Duration::from_secs(600);
-
-struct Fixture {
-    home: harness::TestHome,
-    runtime: ContainerRuntime,
-    layers: Vec<PathBuf>,
-}
+struct Fixture(Sandboxes);
 
 impl Fixture {
     fn new() -> Self {
-        let home = harness::second_home();
-        // Any run unpacks the guest that the binary carries.
-        assert_eq!(home.run(["run", "--lang", "bash", "-c", "true"]).code, 0);
-        let guest = fs::read_dir(home.path().join("guest"))
-            .unwrap()
-            .flatten()
-            .next()
-            .unwrap()
-            .path();
-        let inspected = home.run(["template", "inspect", "base"]);
-        let template: serde_json::Value = serde_json::from_str(&inspected.stdout).unwrap();
-        let layers = template["layers"].as_array().unwrap().iter().map(|digest| {
-            home.path()
-                .join("layers")
-                .join(digest.as_str().unwrap().replace(':', "-"))
-        });
-        let runtime = ContainerRuntime::new(EngineConfig {
-            home: home.path().to_owned(),
-            guest,
-            program: harness::binary(),
-            oci_runtime: OciRuntimeChoice::Builtin,
-            slot_range: SlotRange::default(),
-        });
-        Self {
-            layers: layers.collect(),
-            home,
-            runtime,
-        }
+        Self(Sandboxes::new())
     }
 
     fn create(&self, attachment: Attachment, lifetime: Duration) -> Box<dyn Sandbox> {
-        let id = SandboxId::random().unwrap();
-        let spec = SandboxSpec {
-            hostname: id.to_string(),
-            id,
-            layers: self.layers.clone(),
-            limits: Limits {
-                disk_mib: 64,
-                ..Limits::default()
-            },
-            network: NetworkMode::None,
-            env: BTreeMap::new(),
-            lifetime: Some(lifetime),
-            attachment,
+        let limits = Limits {
+            disk_mib: 64,
+            ..Limits::default()
         };
-        self.runtime.create(&spec).unwrap()
+        let spec = self.0.spec(attachment, lifetime, limits);
+        let runtime = ContainerRuntime::new(self.0.config.clone());
+        runtime.create(&spec).unwrap()
     }
 
     /// Waits until the end of `id` is on record.
     fn ending(&self, id: &SandboxId) -> Outcome {
         let path = self
+            .0
             .home
             .path()
             .join("sandboxes")
@@ -129,14 +88,14 @@ fn a_lifetime_ends_a_sandbox_that_nobody_watches() {
         fixture.ending(&id),
         Outcome::LifetimeEnded { limit_ms: 700 }
     );
-    leftovers::assert_none(fixture.home.path(), "after its lifetime");
+    leftovers::assert_none(fixture.0.home.path(), "after its lifetime");
 }
 
 #[test]
 fn a_sandbox_bound_to_its_client_ends_with_it_and_a_detached_one_does_not() {
     let fixture = Fixture::new();
-    let bound = fixture.create(Attachment::Client, BOUND);
-    let detached = fixture.create(Attachment::Detached, BOUND);
+    let bound = fixture.create(Attachment::Client, LIFETIME);
+    let detached = fixture.create(Attachment::Detached, LIFETIME);
     let (bound_id, detached_id) = (bound.id().clone(), detached.id().clone());
     drop(bound);
     assert_eq!(fixture.ending(&bound_id), Outcome::ClientGone);
@@ -144,13 +103,13 @@ fn a_sandbox_bound_to_its_client_ends_with_it_and_a_detached_one_does_not() {
     assert_eq!(detached.destroy().unwrap(), Outcome::Killed);
     assert_eq!(fixture.ending(&detached_id), Outcome::Killed);
     assert!(matches!(detached.stats(), Err(SandboxError::Gone)));
-    leftovers::assert_none(fixture.home.path(), "after both");
+    leftovers::assert_none(fixture.0.home.path(), "after both");
 }
 
 #[test]
 fn a_killed_monitor_takes_its_sandbox_along_and_the_next_start_records_it() {
     let fixture = Fixture::new();
-    let sandbox = fixture.create(Attachment::Detached, BOUND);
+    let sandbox = fixture.create(Attachment::Detached, LIFETIME);
     let id = sandbox.id().clone();
     let init = init_of(id.as_str());
     kill(monitor_of(&id));
@@ -158,7 +117,7 @@ fn a_killed_monitor_takes_its_sandbox_along_and_the_next_start_records_it() {
         let stat = fs::read_to_string(format!("/proc/{init}/stat")).unwrap_or_default();
         (stat.is_empty() || stat.contains(") Z ")).then_some(())
     });
-    assert_eq!(fixture.home.run(["template", "list"]).code, 0);
+    assert_eq!(fixture.0.home.run(["template", "list"]).code, 0);
     assert_eq!(
         fixture.ending(&id),
         Outcome::Crashed {
@@ -166,26 +125,26 @@ fn a_killed_monitor_takes_its_sandbox_along_and_the_next_start_records_it() {
         }
     );
     assert!(matches!(sandbox.destroy(), Err(SandboxError::Gone)));
-    leftovers::assert_none(fixture.home.path(), "after the monitor was killed");
+    leftovers::assert_none(fixture.0.home.path(), "after the monitor was killed");
 }
 
 #[test]
 fn a_killed_guest_is_a_crash_that_says_so() {
     let fixture = Fixture::new();
-    let sandbox = fixture.create(Attachment::Client, BOUND);
+    let sandbox = fixture.create(Attachment::Client, LIFETIME);
     kill(i64::from(init_of(sandbox.id().as_str())));
     let expected = Outcome::Crashed {
         detail: "PID 1 was ended by signal 9".to_owned(),
     };
     assert_eq!(fixture.ending(sandbox.id()), expected);
     assert!(sandbox.dial(49983).is_err());
-    leftovers::assert_none(fixture.home.path(), "after the guest was killed");
+    leftovers::assert_none(fixture.0.home.path(), "after the guest was killed");
 }
 
 #[test]
 fn a_frozen_sandbox_stands_still_answers_nothing_and_can_still_be_destroyed() {
     let fixture = Fixture::new();
-    let sandbox = fixture.create(Attachment::Client, BOUND);
+    let sandbox = fixture.create(Attachment::Client, LIFETIME);
     let ask_health = || {
         let mut stream = eventually("the guest listens", || sandbox.dial(49983).ok());
         stream
@@ -206,13 +165,13 @@ fn a_frozen_sandbox_stands_still_answers_nothing_and_can_still_be_destroyed() {
     assert_eq!(ask_health().unwrap(), "HTTP/1.1 204");
     sandbox.freeze().unwrap();
     assert_eq!(sandbox.destroy().unwrap(), Outcome::Killed);
-    leftovers::assert_none(fixture.home.path(), "after it was destroyed frozen");
+    leftovers::assert_none(fixture.0.home.path(), "after it was destroyed frozen");
 }
 
 #[test]
 fn a_halted_sandbox_shows_what_changed_over_its_layers() {
     let fixture = Fixture::new();
-    let sandbox = fixture.create(Attachment::Client, BOUND);
+    let sandbox = fixture.create(Attachment::Client, LIFETIME);
     let init = init_of(sandbox.id().as_str());
     fs::write(format!("/proc/{init}/root/srv/made"), "here").unwrap();
     let changes = sandbox.halt().unwrap();
@@ -222,13 +181,13 @@ fn a_halted_sandbox_shows_what_changed_over_its_layers() {
     );
     assert!(!Path::new(&format!("/proc/{init}/root/srv")).exists());
     assert_eq!(sandbox.destroy().unwrap(), Outcome::Killed);
-    leftovers::assert_none(fixture.home.path(), "after it was halted");
+    leftovers::assert_none(fixture.0.home.path(), "after it was halted");
 }
 
 #[test]
 fn the_control_socket_survives_garbage_silence_and_floods() {
     let fixture = Fixture::new();
-    let sandbox = fixture.create(Attachment::Client, BOUND);
+    let sandbox = fixture.create(Attachment::Client, LIFETIME);
     let control = lease(sandbox.id()).0.join("control.sock");
     for garbage in [
         &b"not json\n"[..],

@@ -35,6 +35,8 @@ pub(crate) use compose::compose;
 pub(crate) use download::download;
 pub(crate) use drain::drain;
 pub(crate) use error::FileError;
+#[cfg(feature = "fuzzing")]
+pub(crate) use parts::read_form;
 pub(crate) use query::FileQuery;
 pub(crate) use upload::upload;
 

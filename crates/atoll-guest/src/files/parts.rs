@@ -148,3 +148,21 @@ impl Stream for Rationed {
         polled
     }
 }
+/// Names and contents of all files in a form, for the fuzzer.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn read_form(
+    content_type: HeaderValue,
+    body: ByteStream,
+) -> Result<Vec<(Option<String>, Vec<u8>)>, FileError> {
+    let mut parts = Parts::open(content_type, body).await?;
+    let mut found = Vec::new();
+    while let Some(part) = parts.next().await? {
+        let name = part.said.file_name.clone();
+        let gather = |mut content: Vec<u8>, bytes: Bytes| async move {
+            content.extend_from_slice(&bytes);
+            Ok(content)
+        };
+        found.push((name, part.bytes().try_fold(Vec::new(), gather).await?));
+    }
+    Ok(found)
+}

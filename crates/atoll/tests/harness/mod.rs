@@ -18,6 +18,7 @@
 pub mod leftovers;
 
 pub mod command;
+pub mod sandboxes;
 
 use std::ffi::OsStr;
 use std::fs;
