@@ -17,6 +17,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        commands, output, files and watches beside plain ones
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
+  cargo xtask fuzz [TARGET] [--seconds N]
+                                       random bytes against parsers, 60 seconds each
   cargo xtask machine [COMMAND...]     run a command in the machine with cgroup v2
   cargo xtask leftovers                what Atoll has on this host right now
 ";
@@ -34,6 +36,10 @@ pub(crate) enum Task {
     Bench {
         name: String,
         arguments: Vec<String>,
+    },
+    Fuzz {
+        target: Option<String>,
+        seconds: u32,
     },
     Machine {
         command: Vec<String>,
@@ -89,6 +95,21 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             Task::Machine {
                 command: arguments.by_ref().collect(),
             }
+        }
+        "fuzz" => {
+            let (mut target, mut seconds) = (None, 60);
+            while let Some(argument) = arguments.next() {
+                if argument == "--seconds" {
+                    let number = arguments.next().and_then(|text| text.parse().ok());
+                    seconds = number.ok_or_else(|| misuse("`--seconds` needs a number"))?;
+                } else if argument.starts_with('-') || target.is_some() {
+                    return Err(unknown(&argument));
+                } else {
+                    crate::fuzz::known(&argument)?;
+                    target = Some(argument);
+                }
+            }
+            Task::Fuzz { target, seconds }
         }
         "coverage" => Task::Coverage,
         "dist" => Task::Dist,

@@ -8,6 +8,7 @@ mod bench;
 mod coverage;
 mod dist;
 mod failure;
+mod fuzz;
 mod machine;
 mod packages;
 mod program;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Task::Coverage => coverage::coverage(),
         Task::Dist => dist::dist(),
         Task::Bench { name, arguments } => bench::bench(&name, &arguments),
+        Task::Fuzz { target, seconds } => fuzz::fuzz(target.as_deref(), seconds),
         Task::Machine { command } => machine::show(&command),
         Task::Leftovers => test::leftovers::list(),
     };
