@@ -80,6 +80,26 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn what_is_opened_is_absolute_clean_and_final(
+            path in "[a./~\\PC]{0,24}",
+            home in "/[a-z./]{0,12}",
+            workdir in proptest::option::of("[a-z./~]{0,12}"),
+        ) {
+            let Ok(resolved) = resolve(&path, &home, workdir.as_deref()) else {
+                return Ok(());
+            };
+            proptest::prop_assert!(resolved.starts_with('/'));
+            if resolved != "/" {
+                for part in resolved[1..].split('/') {
+                    proptest::prop_assert!(!matches!(part, "" | "." | ".."), "{resolved:?}");
+                }
+            }
+            proptest::prop_assert_eq!(resolve(&resolved, "/elsewhere", None), Ok(resolved));
+        }
+    }
+
     #[test]
     fn other_homes_and_impossible_names_are_refused() {
         assert_eq!(

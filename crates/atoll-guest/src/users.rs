@@ -195,6 +195,26 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whoever_is_found_has_an_absolute_home_and_each_group_once(
+            passwd in "([a-c+#]{0,2}:x?:[0-9]{0,3}:[0-9]{0,3}:[a-c,]{0,3}:/?[a-c]{0,3}:?\n|\\PC{0,20}\n){0,8}",
+            group in "([a-c]{0,2}:x:[0-9]{0,2}:[a-c,]{0,8}\n|\\PC{0,20}\n){0,8}",
+            name in "[a-c]{1,2}",
+        ) {
+            let users = Users { passwd, group };
+            if let Ok(user) = users.find(&name) {
+                let mut groups = user.groups.clone();
+                groups.sort_unstable();
+                groups.dedup();
+                proptest::prop_assert_eq!(groups.len(), user.groups.len());
+                proptest::prop_assert_eq!(user.groups.first(), Some(&user.gid));
+                proptest::prop_assert!(user.home.starts_with('/'));
+                proptest::prop_assert_eq!(user.name, name);
+            }
+        }
+    }
+
     #[test]
     fn broken_lines_are_nobody() {
         for name in ["broken", "short", "# comment", "+nis", "", "use"] {

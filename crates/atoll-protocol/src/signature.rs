@@ -170,4 +170,28 @@ mod tests {
             Err(SignatureError::Invalid)
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_other_url_has_the_same_signature(
+            paths in ("[a:/]{0,6}", "[a:/]{0,6}"),
+            users in ("[a-z]{0,3}", "[a-z]{0,3}"),
+            writes in (proptest::bool::ANY, proptest::bool::ANY),
+            expirations in (proptest::option::of(0..9_i64), proptest::option::of(0..9_i64)),
+        ) {
+            let url = |path, user, writes, expiration| SignedUrl {
+                path,
+                operation: if writes { Operation::Write } else { Operation::Read },
+                user,
+                expiration,
+            };
+            let one = url(paths.0.as_str(), users.0.as_str(), writes.0, expirations.0);
+            let other = url(paths.1.as_str(), users.1.as_str(), writes.1, expirations.1);
+            let signature = one.sign("0123456789abcdef");
+            proptest::prop_assert_eq!(
+                other.verify("0123456789abcdef", Some(&signature), 0).is_ok(),
+                one == other
+            );
+        }
+    }
 }

@@ -148,8 +148,8 @@ impl Stream for Rationed {
         polled
     }
 }
-/// Names and contents of all files in a form, for the fuzzer.
-#[cfg(feature = "fuzzing")]
+/// Names and contents of all files in a form, for tests and the fuzzer.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) async fn read_form(
     content_type: HeaderValue,
     body: ByteStream,
@@ -165,4 +165,32 @@ pub(crate) async fn read_form(
         found.push((name, part.bytes().try_fold(Vec::new(), gather).await?));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn files_come_out_of_a_form_as_they_went_in(
+            files in proptest::collection::vec(("[a-z/ ü.]{1,12}", proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)), 0..5),
+            size in 1..200_usize,
+        ) {
+            const BOUNDARY: &str = "----boundary-0123456789abcdef";
+            let mut body = Vec::new();
+            for (name, content) in &files {
+                body.extend(format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n").bytes());
+                body.extend(content);
+                body.extend(b"\r\n");
+            }
+            body.extend(format!("--{BOUNDARY}--\r\n").bytes());
+            let pieces: Vec<_> = body.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+            let content_type = HeaderValue::from_str(&format!("multipart/form-data; boundary={BOUNDARY}")).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let read = runtime.block_on(read_form(content_type, Box::pin(futures_util::stream::iter(pieces))));
+            let expected: Vec<_> = files.into_iter().map(|(name, content)| (Some(name), content)).collect();
+            proptest::prop_assert_eq!(read.map_err(|error| error.to_string()), Ok(expected));
+        }
+    }
 }
