@@ -38,7 +38,7 @@ fn js_sdk() {
 
 #[test]
 fn connect_node_json() {
-    run(&Program::Node(&["connect.mjs", "json"]), 66);
+    run(&Program::Node(&["connect.mjs", "json"]), 67);
 }
 
 #[test]

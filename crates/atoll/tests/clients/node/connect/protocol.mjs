@@ -2,10 +2,11 @@
 // says: plain requests.
 
 import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import { Code } from '@connectrpc/connect'
 
-import { guest, HOME, same } from '../suite.mjs'
+import { eventually, guest, HOME, same } from '../suite.mjs'
 import { bash, byPid, kill, refused, start } from './calls.mjs'
 
 const UNAUTHORIZED = {
@@ -188,6 +189,27 @@ export const protocol = {
     ])
     await stand.process.closeStdin({ process: byPid(followed.pid) })
     same((await followed.rest()).stdout, 'ab')
+  },
+
+  async an_ended_command_is_remembered_for_half_a_minute(stand) {
+    const followed = await start(stand, { process: bash('exit 3') })
+    await followed.rest()
+    const ended = Date.now()
+    const method = 'process.Process/Connect'
+    const connect = () => stream(method, frame({ process: { pid: followed.pid } }))
+    const status = 'exit status 3'
+    while (Date.now() - ended < 25_000) {
+      same(await connect(), [
+        [0, { event: { start: { pid: followed.pid } } }],
+        [0, { event: { end: { exitCode: 3, exited: true, status, error: status } } }],
+        [2, {}],
+      ])
+      await sleep(1000)
+    }
+    await eventually('the end of the memory', async () => {
+      const [[flags, { error }]] = await connect()
+      return flags === 2 && error.code === 'not_found'
+    })
   },
 
   async streams_are_not_compressed() {
