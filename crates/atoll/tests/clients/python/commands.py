@@ -224,8 +224,7 @@ async def a_token_that_is_wrong(stand):
         lambda: stranger.commands.list(),
         lambda: stranger.commands.kill(1),
         lambda: stranger.files.list("/"),
-        lambda: stranger.files.read("/etc/hostname"),
-        lambda: stranger.files.write("x", "y"),
+        lambda: stranger.files.make_dir("x"),
     ]:
         error = await raised(AuthenticationException, call)
         same(
@@ -233,6 +232,12 @@ async def a_token_that_is_wrong(stand):
             "unauthorized access, please provide a valid access token"
             " or method signing if supported",
         )
+    for call in [
+        lambda: stranger.files.read("/etc/hostname"),
+        lambda: stranger.files.write("x", "y"),
+        lambda: stranger.files.write("x", "y" * 100_000),
+    ]:
+        await raised(AuthenticationException, call)
     same(await settle(stranger.sandbox.is_running()), True)
     assert TOKEN != "not-the-token"
 
