@@ -133,11 +133,16 @@ async def the_size_of_a_terminal(stand):
 @case
 async def a_terminal_gets_another_size(stand):
     terminal = await Terminal.open(stand)
-    await terminal.type("trap 'echo changed' WINCH; stty size\n")
-    await terminal.until("24 80\r\n")
+    # A program in the foreground is told, and sees the new size.
+    program = (
+        "from os import get_terminal_size as size; from signal import *;"
+        " pthread_sigmask(SIG_BLOCK, [SIGWINCH]); print(*size(), flush=True);"
+        " sigwait([SIGWINCH]); print(*size())"
+    )
+    await terminal.type(f"stty -echo; clear; python3 -c '{program}'\n")
+    await terminal.until("80 24\r\n")
     await settle(stand.pty.resize(terminal.pid, PtySize(rows=50, cols=200)))
-    await terminal.type("stty size\n")
-    await terminal.until("changed\r\n")
+    await terminal.until("200 50\r\n")
     await terminal.type("stty size\n")
     await terminal.until("50 200\r\n")
     await settle(stand.pty.kill(terminal.pid))
