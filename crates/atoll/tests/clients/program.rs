@@ -134,7 +134,7 @@ fn installed() -> PathBuf {
     let clients = clients.map_or_else(beside_the_tests, PathBuf::from);
     assert!(
         clients.join("stamp").exists(),
-        "there are no clients in `{}`: run `cargo xtask test protocol`, which installs them",
+        "there are no clients in `{}`: run `cargo xtask test sdk`, which installs them",
         clients.display()
     );
     clients
