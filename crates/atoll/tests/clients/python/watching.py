@@ -7,6 +7,7 @@ from e2b import (
     FilesystemEventType,
     FileType,
     InvalidArgumentException,
+    NotFoundException,
     SandboxException,
     TimeoutException,
 )
@@ -241,12 +242,10 @@ async def a_hundred_files(stand):
 @case
 async def a_relative_path_is_watched(stand):
     await settle(stand.files.make_dir(stand.directory))
-    watch = Watch()
-    watch.stand, watch.path = stand, stand.directory
-    opened = await Watch.open(stand, f"~/{stand.directory.rsplit('/', 1)[1]}")
-    opened.path = stand.directory
+    watch = await Watch.open(stand, f"~/{stand.directory.rsplit('/', 1)[1]}")
+    watch.path = stand.directory
     await stand.run("touch file", cwd=stand.directory)
-    told = await opened.told()
+    told = await watch.told()
     assert told[0] == ("file", CREATE), told
 
 
@@ -294,8 +293,7 @@ async def events_are_handed_over_once(stand):
 async def a_stopped_watcher_is_gone(stand):
     watch = await watched(stand)
     watch.handle.stop()
-    from e2b import NotFoundException
-
+    # The SDK would not ask again; the guest must not answer either.
     watch.handle._closed = False
     await raised(NotFoundException, watch.handle.get_new_events)
 
