@@ -52,7 +52,7 @@ impl Lines {
 
 /// Measures and compares with the floor.
 pub(crate) fn coverage() -> Outcome<ExitCode> {
-    packages::install(&[packages::RUN, packages::TEST])?;
+    packages::install(&[packages::RUN, packages::TEST, packages::CLIENTS])?;
     let tools = Tools::find()?;
     if !Program::cargo().args(["llvm-cov", "--version"]).succeeds() {
         step("installing cargo-llvm-cov");
@@ -64,6 +64,7 @@ pub(crate) fn coverage() -> Outcome<ExitCode> {
     step("building what the tests need");
     test::build()?;
     test::build_template(&home)?;
+    test::clients::install()?;
 
     step("running the tests, instrumented");
     // Profiles of earlier builds do not fit, and pids come again.

@@ -17,6 +17,7 @@ pub(crate) struct Package {
 enum Sign {
     Program(&'static str),
     File(&'static str),
+    PythonModule(&'static str),
 }
 
 const fn program(name: &'static str, program: &'static str) -> Package {
@@ -30,6 +31,13 @@ const fn file(name: &'static str, file: &'static str) -> Package {
     Package {
         name,
         sign: Sign::File(file),
+    }
+}
+
+const fn python_module(name: &'static str, module: &'static str) -> Package {
+    Package {
+        name,
+        sign: Sign::PythonModule(module),
     }
 }
 
@@ -48,6 +56,12 @@ pub(crate) const TEST: &[Package] = &[
     program("runc", "runc"),
     program("git", "git"),
     program("iproute2", "ip"),
+];
+
+/// What the clients of the protocol tests take besides.
+pub(crate) const CLIENTS: &[Package] = &[
+    program("python3", "python3"),
+    python_module("python3-venv", "ensurepip"),
 ];
 
 /// What the machine with cgroup v2 takes besides.
@@ -107,5 +121,8 @@ fn is_there(sign: Sign) -> bool {
     match sign {
         Sign::Program(name) => find(name).is_some(),
         Sign::File(path) => Path::new(path).exists(),
+        Sign::PythonModule(module) => Program::new("python3")
+            .args(["-c", &format!("import {module}")])
+            .succeeds(),
     }
 }

@@ -16,6 +16,11 @@ pub(crate) fn target() -> PathBuf {
         .unwrap_or_else(|| root().join("target"))
 }
 
+/// Where programs lie that drive a guest with clients of others.
+pub(crate) fn client_programs() -> PathBuf {
+    root().join("crates/atoll/tests/clients")
+}
+
 /// The script that `up` shows.
 pub(crate) fn example() -> PathBuf {
     root().join("examples/hello.py")

@@ -33,6 +33,10 @@ pub const SIGNAL_SCOPE_TREE: &str = "tree";
 /// Largest piece of output in one event, in bytes.
 pub const OUTPUT_CHUNK_BYTES: usize = 32 * 1024;
 
+/// `proto/` with all it imports, as an encoded `FileDescriptorSet`: for
+/// clients that make their messages at run time.
+pub const FILE_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envd.binpb"));
+
 /// Messages and service traits generated from `proto/`.
 #[allow(
     missing_docs,

@@ -1,11 +1,12 @@
 //! `cargo xtask test`: everything CI checks, from a fresh clone.
 //!
 //! Stages in order: packages, checks of the source, the binary with
-//! failpoints, the base template in a home of its own, the tests, what is
-//! left on the host. Each stage says how long it took, and the last line is
+//! failpoints, the base template in a home of its own, clients of others, the
+//! tests, what is left on the host. Each stage says how long it took, and the last line is
 //! `N passed, N failed, N skipped`, whatever happened before.
 
 mod checks;
+pub(crate) mod clients;
 pub(crate) mod leftovers;
 mod report;
 mod tally;
@@ -57,7 +58,7 @@ pub(crate) fn test(choice: &TestChoice) -> Outcome<ExitCode> {
 
 impl Session {
     fn run(&mut self, choice: &TestChoice) -> Outcome<()> {
-        let mut wanted = vec![packages::RUN, packages::TEST];
+        let mut wanted = vec![packages::RUN, packages::TEST, packages::CLIENTS];
         if choice.full {
             wanted.push(packages::MACHINE);
         }
@@ -68,6 +69,7 @@ impl Session {
         let home = home()?;
         self.stage("build", build)?;
         self.stage("template", || build_template(&home))?;
+        self.stage("clients", clients::install)?;
 
         let before = leftovers::observe()?;
         let tests = self.stage("tests", || run_tests(choice, &home))?;
@@ -159,8 +161,9 @@ pub(crate) fn cargo_test() -> Program {
         .args(locked())
 }
 
-/// Lets cargo compile as this user and run tests as root.
+/// Lets cargo compile as this user and run tests as root, who find what they need.
 pub(crate) fn run_as_root(cargo: Program) -> Program {
+    let cargo = cargo.env("ATOLL_TEST_CLIENTS", clients::directory());
     if is_root() {
         return cargo;
     }
