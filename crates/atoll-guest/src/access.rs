@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use crate::boot::is_init;
-use crate::files::FileQuery;
+use crate::files::{FileQuery, refuse};
 use crate::settings::{Access, Settings};
 
 const UNAUTHORIZED: &str =
@@ -55,10 +55,12 @@ pub(crate) async fn require_token(
 ) -> Response {
     match settings.check(presented_token(request.headers())) {
         Access::Granted => next.run(request).await,
-        Access::Denied | Access::Uninitialized => {
-            error_response(StatusCode::UNAUTHORIZED, UNAUTHORIZED)
-        }
+        Access::Denied | Access::Uninitialized => refuse(request, unauthorized(UNAUTHORIZED)).await,
     }
+}
+
+fn unauthorized(message: &str) -> Response {
+    error_response(StatusCode::UNAUTHORIZED, message)
 }
 
 /// Lets a request for `/files` pass when it presents the token or, without
@@ -68,7 +70,6 @@ pub(crate) async fn require_token_or_signature(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let unauthorized = |message: &str| error_response(StatusCode::UNAUTHORIZED, message);
     let token = presented_token(request.headers()).filter(|token| !token.is_empty());
     let query = FileQuery::from_uri(request.uri());
     match (settings.check(token), token) {

@@ -43,6 +43,9 @@ pub(crate) enum MetadataError {
     /// Headers carry nothing else safely.
     #[error("metadata value of '{0}' is not printable ASCII")]
     Value(String),
+    /// The file system has less room for it than we allow.
+    #[error("the file system has no room for that much metadata")]
+    NoRoom,
     /// All of it together.
     #[error("metadata of {length} bytes exceeds {limit}")]
     Total {

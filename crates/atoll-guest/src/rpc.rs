@@ -30,11 +30,16 @@ pub(crate) fn service(commands: Commands, filesystem: Filesystem) -> Service {
     ConnectRpcService::new(router).with_limits(limits)
 }
 
+/// Longest silence that can be asked for.
+const KEEPALIVE_SECONDS_MAX: u64 = 3600;
+
 /// The silence that the client of a stream allows.
 pub(crate) fn keepalive_interval(context: &RequestContext) -> Duration {
     context
         .header(KEEPALIVE_HEADER)
         .and_then(|value| value.to_str().ok()?.parse().ok())
-        .filter(|seconds| *seconds > 0)
-        .map_or(KEEPALIVE_DEFAULT, Duration::from_secs)
+        .filter(|seconds: &u64| *seconds > 0)
+        .map_or(KEEPALIVE_DEFAULT, |seconds| {
+            Duration::from_secs(seconds.min(KEEPALIVE_SECONDS_MAX))
+        })
 }

@@ -25,8 +25,33 @@ const DRAIN_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest time for it.
 const DRAIN_BOUND: Duration = Duration::from_secs(5);
 
+/// The same for somebody who may not ask at all.
+const STRANGER_BYTES_MAX: usize = 256 * 1024;
+const STRANGER_BOUND: Duration = Duration::from_secs(2);
+
 /// Answers, and then lets the client finish or closes the connection.
 pub(crate) async fn drain(request: Request, next: Next) -> Response {
+    let (request, body) = shared(request);
+    let response = next.run(request).await;
+    let finished = timeout(DRAIN_BOUND, finish(body, DRAIN_BYTES_MAX)).await;
+    close_unless(
+        finished.is_ok_and(|progress| progress == Progress::Ended),
+        response,
+    )
+}
+
+/// Answers a request that nobody has looked into.
+pub(crate) async fn refuse(request: Request, response: Response) -> Response {
+    let (_, body) = shared(request);
+    let finished = timeout(STRANGER_BOUND, finish(body, STRANGER_BYTES_MAX)).await;
+    close_unless(
+        finished.is_ok_and(|progress| progress == Progress::Ended),
+        response,
+    )
+}
+
+/// A request whose body can be read on after its handler has let go of it.
+fn shared(request: Request) -> (Request, Shared) {
     let (head, body) = request.into_parts();
     let body = Shared(Arc::new(Mutex::new(Source {
         bytes: body.into_data_stream(),
@@ -37,11 +62,12 @@ pub(crate) async fn drain(request: Request, next: Next) -> Response {
         },
     })));
     let request = Request::from_parts(head, Body::from_stream(body.clone()));
-    let mut response = next.run(request).await;
-    if !matches!(
-        timeout(DRAIN_BOUND, finish(body)).await,
-        Ok(Progress::Ended)
-    ) {
+    (request, body)
+}
+
+/// Says that the connection is over when its bytes are not.
+fn close_unless(ended: bool, mut response: Response) -> Response {
+    if !ended {
         response
             .headers_mut()
             .insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -49,11 +75,11 @@ pub(crate) async fn drain(request: Request, next: Next) -> Response {
     response
 }
 
-async fn finish(mut body: Shared) -> Progress {
+async fn finish(mut body: Shared, bytes_max: usize) -> Progress {
     let mut read = 0;
     loop {
         match body.progress() {
-            Progress::Under if read <= DRAIN_BYTES_MAX => {}
+            Progress::Under if read <= bytes_max => {}
             other => return other,
         }
         if let Some(Ok(bytes)) = body.next().await {
@@ -63,7 +89,7 @@ async fn finish(mut body: Shared) -> Progress {
 }
 
 /// How far a body has come.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// The client waits for `100 Continue`, which the first read sends.
     Unasked,

@@ -33,7 +33,7 @@ use serde::Serialize;
 
 pub(crate) use compose::compose;
 pub(crate) use download::download;
-pub(crate) use drain::drain;
+pub(crate) use drain::{drain, refuse};
 pub(crate) use error::FileError;
 #[cfg(feature = "fuzzing")]
 pub(crate) use parts::read_form;

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::Path;
 
 use super::FileError;
-use crate::metadata::{self, Metadata};
+use crate::metadata::{self, Metadata, MetadataError};
 use crate::users::User;
 
 /// How often a path may appear and vanish under us.
@@ -42,8 +42,12 @@ pub(super) fn to_write(path: &str, user: &User, metadata: &Metadata) -> Result<F
     own(&file, &stat, user).map_err(|source| failed("give the owner to", source))?;
     match origin {
         Origin::Made if metadata.is_empty() => {}
-        Origin::Made | Origin::Found => metadata::replace(&file, metadata)
-            .map_err(|source| failed("keep the metadata of", source))?,
+        Origin::Made | Origin::Found => {
+            metadata::replace(&file, metadata).map_err(|source| match source.raw_os_error() {
+                Some(libc::ENOSPC | libc::E2BIG) => MetadataError::NoRoom.into(),
+                _ => failed("keep the metadata of", source),
+            })?
+        }
     }
     if stat.len() > 0 {
         file.set_len(0)

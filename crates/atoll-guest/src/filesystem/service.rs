@@ -32,7 +32,8 @@ impl FilesystemService for Filesystem {
         let path = self.resolve(request.path, &user)?;
         let entry = acting(&user, move |names| {
             describe(&path, names).map_err(|error| match error {
-                Errno::NOENT => FilesystemError::FileNotFound(path),
+                // Below a file there is nothing either.
+                Errno::NOENT | Errno::NOTDIR => FilesystemError::FileNotFound(path),
                 error => failed("stat", &path)(error),
             })
         })
