@@ -104,7 +104,7 @@ pub(crate) fn read(path: &str) -> Metadata {
         let Ok(length) = lgetxattr(path, name, &mut value[..]) else {
             continue;
         };
-        bytes += key.len() + length;
+        bytes += name.len() + length;
         if bytes > TOTAL_BYTES_MAX {
             break;
         }

@@ -255,12 +255,7 @@ async fn what_cannot_be_is_refused_with_a_reason() {
     }
     for (method, path, code, message) in [
         ("Stat", "none", "not_found", "file not found: {}"),
-        (
-            "Stat",
-            "file/x",
-            "invalid_argument",
-            "stat '{}': Not a directory",
-        ),
+        ("Stat", "file/x", "not_found", "file not found: {}"),
         (
             "Stat",
             "loop/x",
@@ -900,4 +895,20 @@ async fn the_user_of_a_request_decides_where_home_is() {
         Err(refusal) => assert_eq!(refusal.message, "file not found: /nonexistent"),
     }
     assert_eq!(basic("user"), "Basic dXNlcjo=");
+}
+
+#[tokio::test]
+async fn a_time_that_no_message_can_carry_is_left_out() {
+    let guest = Guest::ready().await;
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = shared.path().join("far");
+    std::fs::write(&path, "").unwrap();
+    let far = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 45);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(far).unwrap();
+    let listed = guest
+        .call("ListDir", &json!({"path": shared.path()}))
+        .unwrap();
+    assert_eq!(listed["entries"][0]["name"], "far");
+    assert_eq!(listed["entries"][0].get("modifiedTime"), None);
 }

@@ -314,3 +314,117 @@ async fn connections_that_say_nothing_cost_little_and_others_are_served() {
     assert_answers(&guest).await;
     assert_small(&guest);
 }
+
+#[tokio::test]
+async fn a_follower_that_never_reads_keeps_nobody_from_the_deadline() {
+    let guest = Guest::ready().await;
+    let mut process = guest
+        .client
+        .start(&Command {
+            timeout: Some(Duration::from_secs(2)),
+            ..bash("yes")
+        })
+        .await
+        .unwrap();
+    let connect = format!(r#"{{"process":{{"pid":{}}}}}"#, process.pid());
+    let connect = frame(0, u32::try_from(connect.len()).unwrap(), connect.as_bytes());
+    let mut stalled = TcpStream::connect(guest.address).unwrap();
+    stalled
+        .write_all(&rpc(
+            "process.Process/Connect",
+            "application/connect+json",
+            &connect,
+        ))
+        .unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            if let Err(error) = process.next().await {
+                return error;
+            }
+        }
+    })
+    .await
+    .expect("the starter waits for somebody else");
+    assert!(matches!(end, GuestError::DeadlineExceeded), "{end:?}");
+    // The one that slept sees all of it when it wakes up, and the end.
+    let mut rest = Vec::new();
+    stalled
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stalled.read_to_end(&mut rest).unwrap();
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(rest.contains("signal: killed"), "no end");
+}
+
+#[tokio::test]
+async fn a_traced_command_is_ended_by_its_deadline_though_its_end_is_hidden() {
+    let guest = Guest::ready().await;
+    let mut victim = guest
+        .client
+        .start(&Command {
+            timeout: Some(Duration::from_secs(3)),
+            ..bash("exec sleep 600")
+        })
+        .await
+        .unwrap();
+    // `PTRACE_SEIZE`, and never a `wait` for what it traces.
+    let mut tracer = guest
+        .start(&format!(
+            "exec perl -e '$| = 1; my $r = syscall(101, 0x4206, {}, 0, 0); print \"$r\\n\"; sleep 600'",
+            victim.pid()
+        ))
+        .await;
+    assert_eq!(pids(&mut tracer, 1).await, ["0"], "nothing is traced");
+    let end = tokio::time::timeout(Duration::from_secs(60), victim.next())
+        .await
+        .expect("the deadline is not told");
+    assert!(matches!(end, Err(GuestError::DeadlineExceeded)), "{end:?}");
+    tracer.input().kill_tree().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_long_chain_of_processes_is_ended() {
+    let guest = Guest::ready().await;
+    let chain =
+        "exec perl -e '$| = 1; for (1..1500) { last if fork } print \"up\\n\" if !fork; sleep 600'";
+    let mut process = guest.start(chain).await;
+    output_until(&mut process, "up").await;
+    process.input().kill_tree().await.unwrap();
+    assert_eq!(
+        finish(process).await.unwrap().status,
+        ExitStatus::Signaled(9)
+    );
+    assert_answers(&guest).await;
+}
+
+#[tokio::test]
+async fn numbers_that_overflow_clocks_are_taken_for_large_ones() {
+    let guest = Guest::ready().await;
+    let order = br#"{"process":{"cmd":"/bin/true"},"stdin":false}"#;
+    let body = frame(0, u32::try_from(order.len()).unwrap(), order);
+    let request = rpc("process.Process/Start", "application/connect+json", &body);
+    let request = String::from_utf8_lossy(&request).replacen(
+        "host: guest",
+        "host: guest\r\nkeepalive-ping-interval: 18446744073709551615\r\nconnect-timeout-ms: 9999999999",
+        1,
+    );
+    let answer = exchange(&guest, request.as_bytes(), Then::Listen);
+    assert!(answer.contains("exit status 0"), "{answer}");
+    assert_answers(&guest).await;
+}
+
+#[tokio::test]
+async fn a_tag_has_a_largest_size() {
+    let guest = Guest::ready().await;
+    let start = |length: usize| {
+        let order = format!(
+            r#"{{"process":{{"cmd":"/bin/true"}},"stdin":false,"tag":"{}"}}"#,
+            "t".repeat(length)
+        );
+        let body = frame(0, u32::try_from(order.len()).unwrap(), order.as_bytes());
+        let request = rpc("process.Process/Start", "application/connect+json", &body);
+        exchange(&guest, &request, Then::Listen)
+    };
+    assert!(start(1024).contains("exit status 0"));
+    assert!(start(1025).contains("a tag has at most 1024 bytes"));
+}

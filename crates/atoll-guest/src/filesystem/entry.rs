@@ -15,6 +15,9 @@ use rustix::io::Errno;
 use crate::metadata;
 use crate::users::Names;
 
+/// Seconds that a timestamp can carry.
+const TIMES: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
 /// What `path` is.
 pub(crate) fn describe(path: &str, names: &Names) -> Result<EntryInfo, Errno> {
     let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -57,12 +60,7 @@ fn entry(
         permissions: permissions(stat.st_mode),
         owner: names.user(stat.st_uid),
         group: names.group(stat.st_gid),
-        modified_time: Timestamp {
-            seconds: stat.st_mtime,
-            nanos: i32::try_from(stat.st_mtime_nsec).unwrap_or_default(),
-            ..Timestamp::default()
-        }
-        .into(),
+        modified_time: modified(stat).into(),
         symlink_target: is_symlink.then(|| link_target(path)),
         metadata: if has_metadata {
             metadata::read(path).into_iter().collect()
@@ -72,6 +70,16 @@ fn entry(
         is_symlink,
         ..EntryInfo::default()
     }
+}
+
+/// When it was last changed, unless that is a time that no message can
+/// carry: before the year 1 or after 9999, which anybody may set.
+fn modified(stat: &Stat) -> Option<Timestamp> {
+    TIMES.contains(&stat.st_mtime).then(|| Timestamp {
+        seconds: stat.st_mtime,
+        nanos: i32::try_from(stat.st_mtime_nsec).unwrap_or_default(),
+        ..Timestamp::default()
+    })
 }
 
 /// Where the link at `path` leads in the end; what is written in it when

@@ -18,6 +18,9 @@ const ENTRIES_MAX: usize = 200_000;
 /// Bytes of all texts of one answer: paths add up in deep trees.
 const TEXT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// What a key and its value take beside their text.
+const PAIR_BYTES: usize = 96;
+
 /// Everything up to `depth` levels below `path`, in the order of names. A
 /// link at `path` is followed, links below it are not.
 pub(crate) fn list(
@@ -135,7 +138,12 @@ impl Listing<'_> {
     fn add(&mut self, entry: EntryInfo) -> Result<(), FilesystemError> {
         self.text_bytes += entry.path.len()
             + entry.name.len()
-            + entry.symlink_target.as_ref().map_or(0, String::len);
+            + entry.symlink_target.as_ref().map_or(0, String::len)
+            + entry
+                .metadata
+                .iter()
+                .map(|(key, value)| key.len() + value.len() + PAIR_BYTES)
+                .sum::<usize>();
         if self.text_bytes > TEXT_BYTES_MAX {
             return Err(self.too_many());
         }

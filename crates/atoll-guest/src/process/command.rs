@@ -11,9 +11,10 @@ use atoll_protocol::status::ExitStatus;
 use bytes::Bytes;
 use rustix::process::Signal;
 use rustix::termios::Winsize;
-use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::audience::{Audience, End, Following, Output, Role};
 use super::launch::{Ends, Launched, Reports};
 use super::reaper::Report;
 use super::stream::Stream;
@@ -22,55 +23,31 @@ use super::tree;
 /// Largest piece of a terminal's output, in bytes.
 const TERMINAL_CHUNK_BYTES: usize = 16 * 1024;
 
-/// Pieces of output that wait for one follower. When they are all taken the
-/// command waits too.
-const FOLLOWER_QUEUE: usize = 4;
-
 /// After the command's own end, silence that lasts this long is taken for
 /// the end of its output, though a background process may hold the pipe.
 const TRAILING_SILENCE: Duration = Duration::from_millis(200);
+
+/// How long a reaper may take to tell the end of a command that was killed.
+const REPORT_BOUND: Duration = Duration::from_secs(2);
 
 /// What one pipe can hold at most. What is read beyond it after the
 /// command's end was written by somebody else.
 const PIPE_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a follower sees.
-#[derive(Debug, Clone)]
-pub(crate) enum Event {
-    /// Standard output.
-    Stdout(Bytes),
-    /// Standard error.
-    Stderr(Bytes),
-    /// Terminal output.
-    Terminal(Bytes),
-    /// The command ended.
-    End(ExitStatus),
-    /// The command took too long and was ended with everything it started.
-    DeadlineExceeded,
-}
-
-/// Who follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// Whoever started it; learns of the deadline.
-    Starter,
-    /// Somebody who came later.
-    Visitor,
-}
-
 /// Where a source's bytes come out.
-type Wrap = fn(Bytes) -> Event;
+type Wrap = fn(Bytes) -> Output;
 
 /// A command.
 #[derive(Debug)]
 pub(crate) struct Command {
-    config: ProcessConfig,
+    /// Only asked for while it runs.
+    config: Mutex<Arc<ProcessConfig>>,
     tag: Option<String>,
     pid: i32,
     reaper: i32,
     input: Input,
-    audience: Mutex<Audience>,
-    ended: watch::Sender<bool>,
+    audience: Arc<Audience>,
+    exited: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -81,12 +58,6 @@ enum Input {
         master: Arc<Stream>,
         order: AsyncMutex<()>,
     },
-}
-
-#[derive(Debug, Default)]
-struct Audience {
-    followers: Vec<(Role, mpsc::Sender<Event>)>,
-    end: Option<ExitStatus>,
 }
 
 /// Why input or a new size did not reach a command.
@@ -119,7 +90,7 @@ impl Command {
         config: ProcessConfig,
         tag: Option<String>,
         deadline: Option<Instant>,
-    ) -> (Arc<Self>, mpsc::Receiver<Event>) {
+    ) -> (Arc<Self>, Following) {
         let Launched {
             pid,
             reaper,
@@ -133,7 +104,10 @@ impl Command {
                     master: Arc::clone(&master),
                     order: AsyncMutex::default(),
                 };
-                (input, vec![(master, TERMINAL_CHUNK_BYTES, Event::Terminal)])
+                (
+                    input,
+                    vec![(master, TERMINAL_CHUNK_BYTES, Output::Terminal)],
+                )
             }
             Ends::Pipes {
                 stdin,
@@ -144,27 +118,24 @@ impl Command {
                     Input::Pipe(AsyncMutex::new(Some(stdin)))
                 }),
                 vec![
-                    (Arc::new(stdout), OUTPUT_CHUNK_BYTES, Event::Stdout),
-                    (Arc::new(stderr), OUTPUT_CHUNK_BYTES, Event::Stderr),
+                    (Arc::new(stdout), OUTPUT_CHUNK_BYTES, Output::Stdout),
+                    (Arc::new(stderr), OUTPUT_CHUNK_BYTES, Output::Stderr),
                 ],
             ),
         };
-        let (starter, events) = mpsc::channel(FOLLOWER_QUEUE);
-        let audience = Audience {
-            followers: vec![(Role::Starter, starter)],
-            end: None,
-        };
+        let audience = Audience::new();
+        let following = audience.join(Role::Starter);
         let command = Arc::new(Self {
-            config,
+            config: Mutex::new(Arc::new(config)),
             tag,
             pid,
             reaper,
             input,
-            audience: Mutex::new(audience),
-            ended: watch::Sender::new(false),
+            audience,
+            exited: watch::Sender::new(false),
         });
         tokio::spawn(watch_over(Arc::clone(&command), reports, sources, deadline));
-        (command, events)
+        (command, following)
     }
 
     /// Its pid.
@@ -173,8 +144,8 @@ impl Command {
     }
 
     /// How it was started.
-    pub(crate) fn config(&self) -> &ProcessConfig {
-        &self.config
+    pub(crate) fn config(&self) -> Arc<ProcessConfig> {
+        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The name its starter gave it.
@@ -182,31 +153,25 @@ impl Command {
         self.tag.as_deref()
     }
 
-    /// Whether its end has been told.
-    pub(crate) fn has_ended(&self) -> bool {
-        *self.ended.borrow()
+    /// Whether it has exited. Its pid may be another process's then.
+    pub(crate) fn has_exited(&self) -> bool {
+        *self.exited.borrow()
     }
 
-    /// Waits until its end has been told.
-    pub(crate) async fn ended(&self) {
+    /// Waits until it has exited.
+    pub(crate) async fn exited(&self) {
         // The sender lives as long as `self`.
-        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+        let _ = self.exited.subscribe().wait_for(|exited| *exited).await;
     }
 
     /// Follows it from now on; when it has ended, the end comes at once.
-    pub(crate) fn follow(&self) -> mpsc::Receiver<Event> {
-        let (follower, events) = mpsc::channel(FOLLOWER_QUEUE);
-        self.with_audience(|audience| match audience.end {
-            // A fresh queue has room for one event.
-            Some(end) => drop(follower.try_send(Event::End(end))),
-            None => audience.followers.push((Role::Visitor, follower)),
-        });
-        events
+    pub(crate) fn follow(&self) -> Following {
+        self.audience.join(Role::Visitor)
     }
 
     /// Sends a signal to the one process.
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), InputError> {
-        if self.has_ended() {
+        if self.has_exited() {
             return Err(InputError::Ended);
         }
         tree::send(self.pid, signal);
@@ -215,7 +180,7 @@ impl Command {
 
     /// Ends it and everything it started.
     pub(crate) async fn kill_tree(&self) -> Result<(), InputError> {
-        if self.has_ended() {
+        if self.has_exited() {
             return Err(InputError::Ended);
         }
         if tree::kill_below_reaper(self.reaper).await {
@@ -286,57 +251,10 @@ impl Command {
     ) -> Result<(), InputError> {
         tokio::select! {
             biased;
-            () = self.ended() => Err(InputError::Ended),
+            () = self.exited() => Err(InputError::Ended),
             done = work => done,
         }
     }
-
-    fn with_audience<T>(&self, work: impl FnOnce(&mut Audience) -> T) -> T {
-        work(&mut self.audience.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Hands an event to every follower and waits for the slow ones.
-    async fn publish(&self, event: Event) {
-        let followers: Vec<_> = self.with_audience(|audience| {
-            audience
-                .followers
-                .retain(|(_, follower)| !follower.is_closed());
-            audience
-                .followers
-                .iter()
-                .map(|(_, follower)| follower.clone())
-                .collect()
-        });
-        for follower in followers {
-            // A follower that went away misses nothing it wants.
-            let _ = follower.send(event.clone()).await;
-        }
-    }
-
-    /// Tells everybody the end, once.
-    async fn finish(&self, status: ExitStatus, cause: Cause) {
-        let followers = self.with_audience(|audience| {
-            audience.end = Some(status);
-            std::mem::take(&mut audience.followers)
-        });
-        self.ended.send_replace(true);
-        for (role, follower) in followers {
-            let event = match (cause, role) {
-                (Cause::Deadline, Role::Starter) => Event::DeadlineExceeded,
-                (Cause::Deadline, Role::Visitor) | (Cause::Own, _) => Event::End(status),
-            };
-            let _ = follower.send(event).await;
-        }
-    }
-}
-
-/// Why a command ended.
-#[derive(Debug, Clone, Copy)]
-enum Cause {
-    /// Its own doing, or a signal's.
-    Own,
-    /// It took too long.
-    Deadline,
 }
 
 /// The one task that watches over a command.
@@ -346,7 +264,6 @@ async fn watch_over(
     sources: Vec<(Arc<Stream>, usize, Wrap)>,
     deadline: Option<Instant>,
 ) {
-    let (exited, exit_seen) = watch::channel(false);
     let pumps: Vec<_> = sources
         .into_iter()
         .map(|(source, chunk, wrap)| {
@@ -356,13 +273,12 @@ async fn watch_over(
                 source,
                 chunk,
                 wrap,
-                exit_seen.clone(),
+                command.exited.subscribe(),
                 done,
             ));
             finished
         })
         .collect();
-    drop(exit_seen);
 
     let at_deadline = async {
         match deadline {
@@ -370,12 +286,15 @@ async fn watch_over(
             None => std::future::pending().await,
         }
     };
-    let (report, cause) = tokio::select! {
+    let (report, end): (_, fn(ExitStatus) -> End) = tokio::select! {
         biased;
-        report = reports.next() => (report, Cause::Own),
+        report = reports.next() => (report, End::Own),
         () = at_deadline => {
             tree::kill_below_reaper(command.reaper).await;
-            (reports.next().await, Cause::Deadline)
+            // Whoever traces a process hides its end from everybody else.
+            let report = timeout(REPORT_BOUND, reports.next()).await;
+            let report = report.unwrap_or(Some(Report::Signaled { signal: libc::SIGKILL }));
+            (report, End::Deadline)
         }
     };
     let status = match report {
@@ -387,12 +306,16 @@ async fn watch_over(
             ExitStatus::Signaled(libc::SIGKILL)
         }
     };
-    exited.send_replace(true);
+    command.exited.send_replace(true);
     for pump in pumps {
         // Either way its output is over.
         let _ = pump.await;
     }
-    command.finish(status, cause).await;
+    *command
+        .config
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = Arc::default();
+    command.audience.end(end(status));
 }
 
 /// Moves one source's bytes to the followers until it ends or the command
@@ -425,7 +348,7 @@ async fn pump(
                 if *exited.borrow() {
                     trailing += bytes.len();
                 }
-                command.publish(wrap(bytes)).await;
+                command.audience.hear(&wrap(bytes), &exited).await;
                 if trailing > PIPE_BYTES_MAX {
                     break;
                 }

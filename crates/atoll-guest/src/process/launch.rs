@@ -4,19 +4,25 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 use tokio::io::{AsyncBufReadExt, BufReader, Interest, Lines};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 use super::reaper::{Order, Report, Step};
 use super::spare::Spare;
 use super::stream::Stream;
+use super::tree;
 use crate::users::User;
 
 /// `PATH` of commands when the guest has none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long a program may take until it runs.
+const START_BOUND: Duration = Duration::from_secs(30);
 
 /// What to start.
 #[derive(Debug)]
@@ -135,13 +141,21 @@ pub(crate) async fn launch(launch: Launch, spare: &Spare) -> Result<Launched, La
         groups: launch.user.groups,
         terminal: matches!(launch.streams, Streams::Terminal(_)),
     };
-    let (reaper, control) = spare.order(&order, &streams).await?;
+    let late = || io::Error::from(io::ErrorKind::TimedOut);
+    let (reaper, control) = timeout(START_BOUND, spare.order(&order, &streams))
+        .await
+        .map_err(|_| late())??;
     drop(streams);
     // While the command starts, so that the next one need not wait.
     spare.refill();
 
     let mut reports = Reports(BufReader::new(control).lines());
-    match reports.next().await {
+    let Ok(report) = timeout(START_BOUND, reports.next()).await else {
+        // Stopped by somebody inside; nothing of it may start later.
+        tree::send(reaper, rustix::process::Signal::KILL);
+        return Err(late().into());
+    };
+    match report {
         Some(Report::Started { pid }) => Ok(Launched {
             pid,
             reaper,

@@ -13,11 +13,13 @@
 //!
 //! - [`launch`]: starts the pair; [`reaper`]: the process in between, of which
 //!   one waits at any time for the next command ([`spare`]).
-//! - [`command`]: one running command: output to followers, input, its end.
+//! - [`command`]: one running command: its output, input and end;
+//!   [`audience`]: who follows it.
 //! - [`stream`]: nonblocking reads and writes of pipes and terminals.
 //! - [`tree`]: finds and ends descendants.
 //! - [`service`]: the RPC service over all of it.
 
+pub(crate) mod audience;
 pub(crate) mod command;
 pub(crate) mod launch;
 pub(crate) mod reaper;
@@ -65,7 +67,7 @@ impl Commands {
         self.with(|by_pid| by_pid.insert(command.pid(), Arc::clone(command)));
         let (commands, command) = (self.clone(), Arc::clone(command));
         tokio::spawn(async move {
-            command.ended().await;
+            command.exited().await;
             tokio::time::sleep(END_RETENTION).await;
             commands.with(|by_pid| {
                 // The kernel may have given the pid to a newer command.
@@ -90,7 +92,7 @@ impl Commands {
                 .values()
                 .filter(|command| command.tag() == Some(tag))
                 .collect();
-            tagged.sort_by_key(|command| command.has_ended());
+            tagged.sort_by_key(|command| command.has_exited());
             tagged.first().map(|command| Arc::clone(command))
         })
     }
@@ -99,7 +101,7 @@ impl Commands {
         self.with(|by_pid| {
             by_pid
                 .values()
-                .filter(|command| !command.has_ended())
+                .filter(|command| !command.has_exited())
                 .cloned()
                 .collect()
         })

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use atoll_protocol::envd::process::{
     CloseStdinRequest, CloseStdinResponse, ConnectRequest, ConnectResponse, ListRequest,
-    ListResponse, PTY, Process, ProcessEvent, ProcessInfo, ProcessInput, ProcessSelector,
-    SendInputRequest, SendInputResponse, SendSignalRequest, SendSignalResponse, Signal,
-    StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
+    ListResponse, PTY, Process, ProcessConfig, ProcessEvent, ProcessInfo, ProcessInput,
+    ProcessSelector, SendInputRequest, SendInputResponse, SendSignalRequest, SendSignalResponse,
+    Signal, StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
     UpdateResponse, process_event,
 };
 use atoll_protocol::envd::process_oneof::{Input, Output, Selector, StreamInputEvent};
@@ -20,14 +20,17 @@ use connectrpc::{
 use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use rustix::termios::Winsize;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::Commands;
-use super::command::{Command, Event, InputError};
+use super::audience::{End, Following, Output as Said};
+use super::command::{Command, InputError};
 use super::launch::{Launch, LaunchError, Streams, environment, launch};
 use crate::access::basic_user;
 use crate::rpc::keepalive_interval;
+
+/// Longest name that a client may give a command.
+const TAG_BYTES_MAX: usize = 1024;
 
 #[allow(
     refining_impl_trait,
@@ -43,7 +46,7 @@ impl Process for Commands {
             .running()
             .iter()
             .map(|command| ProcessInfo {
-                config: command.config().clone().into(),
+                config: ProcessConfig::clone(&command.config()).into(),
                 pid: command.pid(),
                 tag: command.tag().map(str::to_owned),
                 ..ProcessInfo::default()
@@ -193,7 +196,16 @@ impl Commands {
         request: StartRequest,
         user: Option<&str>,
         deadline: Option<Instant>,
-    ) -> Result<(Arc<Command>, mpsc::Receiver<Event>), ConnectError> {
+    ) -> Result<(Arc<Command>, Following), ConnectError> {
+        if request
+            .tag
+            .as_ref()
+            .is_some_and(|tag| tag.len() > TAG_BYTES_MAX)
+        {
+            return Err(ConnectError::invalid_argument(format!(
+                "a tag has at most {TAG_BYTES_MAX} bytes"
+            )));
+        }
         let config = request
             .process
             .into_option()
@@ -260,7 +272,7 @@ impl Commands {
         selector: Option<&ProcessSelector>,
     ) -> Result<Arc<Command>, ConnectError> {
         let command = self.select(selector)?;
-        if command.has_ended() {
+        if command.has_exited() {
             Err(input_error(InputError::Ended))
         } else {
             Ok(command)
@@ -310,9 +322,9 @@ fn window(pty: &PTY) -> Result<Winsize, ConnectError> {
 }
 
 /// What a followed stream still has to say.
-struct Following {
+struct Telling {
     pid: Option<u32>,
-    events: mpsc::Receiver<Event>,
+    events: Following,
     keepalive: Duration,
     deadline: Option<Instant>,
     over: bool,
@@ -322,23 +334,23 @@ struct Following {
 /// a sign of life in silence, its end last.
 fn follow<T: Send + 'static>(
     command: &Command,
-    events: mpsc::Receiver<Event>,
+    events: Following,
     keepalive: Duration,
     deadline: Option<Instant>,
     wrap: fn(ProcessEvent) -> T,
 ) -> impl futures_util::Stream<Item = Result<T, ConnectError>> + Send + 'static {
-    let start = Following {
+    let start = Telling {
         pid: Some(command.pid()),
         events,
         keepalive,
         deadline,
         over: false,
     };
-    unfold(start, move |mut following| async move {
-        if following.over {
+    unfold(start, move |mut telling| async move {
+        if telling.over {
             return None;
         }
-        let item = following.next().await;
+        let item = telling.next().await;
         Some((
             item.map(|event| {
                 wrap(ProcessEvent {
@@ -346,12 +358,12 @@ fn follow<T: Send + 'static>(
                     ..ProcessEvent::default()
                 })
             }),
-            following,
+            telling,
         ))
     })
 }
 
-impl Following {
+impl Telling {
     async fn next(&mut self) -> Result<atoll_protocol::envd::process_oneof::Event, ConnectError> {
         if let Some(pid) = self.pid.take() {
             return Ok(process_event::StartEvent {
@@ -364,29 +376,24 @@ impl Following {
         let until = self
             .deadline
             .map_or(silence, |deadline| deadline.min(silence));
-        let Ok(event) = timeout_at(until, self.events.recv()).await else {
+        let Ok(event) = timeout_at(until, self.events.next()).await else {
             if self.deadline == Some(until) {
                 self.over = true;
                 return Err(deadline_exceeded());
             }
             return Ok(process_event::KeepAlive::default().into());
         };
-        match event {
-            Some(Event::Stdout(bytes)) => Ok(data(Output::Stdout(bytes.into()))),
-            Some(Event::Stderr(bytes)) => Ok(data(Output::Stderr(bytes.into()))),
-            Some(Event::Terminal(bytes)) => Ok(data(Output::Pty(bytes.into()))),
-            Some(Event::End(status)) => {
-                self.over = true;
-                Ok(end_event(status).into())
-            }
-            Some(Event::DeadlineExceeded) => {
-                self.over = true;
-                Err(deadline_exceeded())
-            }
-            None => {
-                self.over = true;
-                Err(ConnectError::internal("the process ended without a status"))
-            }
+        let end = match event {
+            Ok(Said::Stdout(bytes)) => return Ok(data(Output::Stdout(bytes.into()))),
+            Ok(Said::Stderr(bytes)) => return Ok(data(Output::Stderr(bytes.into()))),
+            Ok(Said::Terminal(bytes)) => return Ok(data(Output::Pty(bytes.into()))),
+            Err(end) => end,
+        };
+        self.over = true;
+        match end {
+            Some(End::Deadline(_)) if self.events.learns_of_deadline() => Err(deadline_exceeded()),
+            Some(End::Own(status) | End::Deadline(status)) => Ok(end_event(status).into()),
+            None => Err(ConnectError::internal("the process ended without a status")),
         }
     }
 }

@@ -1,15 +1,22 @@
 //! Finds and ends everything below a process, by `/proc` alone: that works
 //! the same on Linux and on gVisor.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use tokio::time::{Instant, sleep};
+use tokio::sync::oneshot;
 
 /// How long the kernel may take to end one more of the stopped processes.
 const KILL_BOUND: Duration = Duration::from_secs(5);
+
+/// How long everything is stopped before the killing begins: what forks all
+/// the time may never be stopped as a whole.
+const STOP_BOUND: Duration = Duration::from_millis(500);
+
+/// Stack of the thread that looks at `/proc`.
+const STACK_BYTES: usize = 256 * 1024;
 
 /// Wait between two looks at `/proc`.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -45,39 +52,90 @@ pub(crate) async fn kill_from(pid: i32) -> bool {
     gone
 }
 
+/// Looks and kills until nothing is left, on a thread of its own: a look at
+/// thousands of processes takes long enough for others to notice.
 async fn kill_below(root: i32) -> bool {
-    let deadline = Instant::now() + KILL_BOUND;
-    // First everything is stopped, so that nothing forks while it is killed.
-    let mut stopped = HashSet::new();
+    let (answer, result) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("tree-kill".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            let mut hunt = Hunt::new(root);
+            let gone = loop {
+                match hunt.look() {
+                    Some(gone) => break gone,
+                    None => std::thread::sleep(LOOK_AGAIN),
+                }
+            };
+            // Whoever asked may have gone away.
+            let _ = answer.send(gone);
+        });
+    if thread.is_ok()
+        && let Ok(gone) = result.await
+    {
+        return gone;
+    }
+    // Where no thread can be made there is all the more reason to kill.
+    let mut hunt = Hunt::new(root);
     loop {
-        let mut fresh = false;
-        for pid in alive_below(root) {
-            if stopped.insert(pid) {
-                send(pid, Signal::STOP);
-                fresh = true;
-            }
-        }
-        if !fresh || Instant::now() >= deadline {
-            break;
+        match hunt.look() {
+            Some(gone) => return gone,
+            None => tokio::time::sleep(LOOK_AGAIN).await,
         }
     }
-    let (mut fewest, mut deadline) = (usize::MAX, deadline);
-    loop {
-        let alive = alive_below(root);
-        if alive.is_empty() {
-            return true;
+}
+
+/// The end of everything below one process, look by look.
+struct Hunt {
+    root: i32,
+    /// Whether all may still be stopped before they are killed, so that
+    /// nothing forks meanwhile.
+    stop_until: Option<Instant>,
+    stopped: HashSet<i32>,
+    fewest: usize,
+    deadline: Instant,
+}
+
+impl Hunt {
+    fn new(root: i32) -> Self {
+        let now = Instant::now();
+        Self {
+            root,
+            stop_until: Some(now + STOP_BOUND),
+            stopped: HashSet::new(),
+            fewest: usize::MAX,
+            deadline: now + STOP_BOUND + KILL_BOUND,
         }
-        if alive.len() < fewest {
-            fewest = alive.len();
-            deadline = Instant::now() + KILL_BOUND;
+    }
+
+    /// One look at all processes; whether all are gone, when that is decided.
+    fn look(&mut self) -> Option<bool> {
+        let alive = below(&entries(), self.root);
+        if alive.is_empty() {
+            return Some(true);
+        }
+        let now = Instant::now();
+        if let Some(until) = self.stop_until {
+            let mut fresh = false;
+            for pid in &alive {
+                if self.stopped.insert(*pid) {
+                    send(*pid, Signal::STOP);
+                    fresh = true;
+                }
+            }
+            if fresh && now < until {
+                return None;
+            }
+            self.stop_until = None;
+        }
+        if alive.len() < self.fewest {
+            self.fewest = alive.len();
+            self.deadline = now + KILL_BOUND;
         }
         for pid in alive {
             send(pid, Signal::KILL);
         }
-        if Instant::now() >= deadline {
-            return false;
-        }
-        sleep(LOOK_AGAIN).await;
+        (now >= self.deadline).then_some(false)
     }
 }
 
@@ -88,31 +146,23 @@ pub(crate) fn send(pid: i32, signal: Signal) {
     }
 }
 
-fn alive_below(root: i32) -> Vec<i32> {
-    below(&entries(), root)
-}
-
 /// Pids below `root` that are not dead, in no order.
 fn below(entries: &[Entry], root: i32) -> Vec<i32> {
-    let mut found = HashSet::from([root]);
-    loop {
-        let before = found.len();
-        found.extend(
-            entries
-                .iter()
-                .filter(|entry| found.contains(&entry.parent))
-                .map(|entry| entry.pid)
-                .collect::<Vec<_>>(),
-        );
-        if found.len() == before {
-            break;
+    let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
+    for entry in entries {
+        children.entry(entry.parent).or_default().push(entry);
+    }
+    let (mut found, mut parents) = (Vec::new(), vec![root]);
+    while let Some(parent) = parents.pop() {
+        // Taken out, so that no look can go in circles.
+        for entry in children.remove(&parent).unwrap_or_default() {
+            parents.push(entry.pid);
+            if !entry.dead && entry.pid != root {
+                found.push(entry.pid);
+            }
         }
     }
-    entries
-        .iter()
-        .filter(|entry| entry.pid != root && !entry.dead && found.contains(&entry.pid))
-        .map(|entry| entry.pid)
-        .collect()
+    found
 }
 
 fn entries() -> Vec<Entry> {

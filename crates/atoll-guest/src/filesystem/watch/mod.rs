@@ -40,6 +40,10 @@ use tracker::Tracker;
 /// Events between the kernel and a client.
 pub(crate) const EVENTS_MAX: usize = 16 * 1024;
 
+/// The same for events that carry their entry, which may hold 4 KiB of
+/// metadata in hundreds of pieces.
+const ENTRIES_MAX: usize = 1024;
+
 /// What to watch.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
@@ -138,7 +142,12 @@ impl Watch {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| WatchError::Refused(FilesystemError::Thread(errno.into())))?;
         let stop = Arc::new(stop);
-        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let room = if order.include_entry {
+            ENTRIES_MAX
+        } else {
+            EVENTS_MAX
+        };
+        let (sender, events) = mpsc::channel(room);
         // From here on a caller that goes away takes the thread with it.
         let watch = Self {
             events,
