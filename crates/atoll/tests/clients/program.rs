@@ -50,7 +50,7 @@ pub(crate) fn run(program: &Program, cases_min: usize) {
         }
         Program::Node(arguments) => {
             // Node looks for packages where a program lies, and nowhere else.
-            let directory = guest.home.work().join("node");
+            let directory = guest.sandboxes.home.work().join("node");
             copy(&sources().join("node"), &directory);
             symlink(
                 clients.join("node/node_modules"),
@@ -62,6 +62,7 @@ pub(crate) fn run(program: &Program, cases_min: usize) {
             command.env(
                 "GUEST_DESCRIPTORS",
                 guest
+                    .sandboxes
                     .home
                     .file("envd.binpb", atoll_protocol::FILE_DESCRIPTORS),
             );
@@ -82,7 +83,7 @@ pub(crate) fn run(program: &Program, cases_min: usize) {
         }
     }
     command
-        .env("HOME", guest.home.work())
+        .env("HOME", guest.sandboxes.home.work())
         .env("LANG", "C.UTF-8")
         .env("GUEST_URL", format!("http://{}", guest.address))
         .env("GUEST_TOKEN", &guest.token)
