@@ -228,8 +228,10 @@ impl ContainerSandbox {
     }
 
     fn ask(&self, question: Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
-        let failed = |error: io::Error| {
-            SandboxError::Failed(format!("the monitor does not answer: {error}"))
+        let failed = |error: io::Error| match error.kind() {
+            // It ended while we asked.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => SandboxError::Gone,
+            _ => SandboxError::Failed(format!("the monitor does not answer: {error}")),
         };
         let mut stream = UnixStream::connect(&self.control).map_err(|_| SandboxError::Gone)?;
         send(&mut stream, &question).map_err(failed)?;
