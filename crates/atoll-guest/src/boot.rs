@@ -28,12 +28,6 @@ use crate::{access, files, filesystem, metrics, process, rpc};
 /// for tiers in which the loopback interface is not where the host dials.
 const LISTEN_VARIABLE: &str = "ATOLL_GUEST_LISTEN";
 
-/// Threads that read and write files.
-const BLOCKING_THREADS_MAX: usize = 8;
-
-/// Stack of such a thread.
-const STACK_BYTES: usize = 512 * 1024;
-
 /// Why the guest could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
@@ -58,13 +52,9 @@ pub(crate) fn run() -> Result<(), BootError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_stack_size(STACK_BYTES)
         .build()
         .map_err(BootError::Serve)?;
     runtime.block_on(serve(listen)).map_err(BootError::Serve)?;
-    // Threads may hang in reads of dead file systems: nothing waits for them.
-    runtime.shutdown_background();
     Ok(())
 }
 

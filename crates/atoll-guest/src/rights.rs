@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::users::User;
 
-/// Stack of a thread that opens a file.
+/// Stack of such a thread. Its buffers are elsewhere.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// Runs `work` in the user's name on a thread of its own.
@@ -22,18 +22,34 @@ pub(crate) async fn act_as<T: Send + 'static>(
     user: &User,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let user = user.clone();
     let (answer, result) = oneshot::channel();
+    start_as(user, move |assumed| {
+        // A caller that went away wants no answer.
+        let _ = answer.send(assumed.and_then(|()| work()));
+    })?;
+    result.await.map_err(|_| ended_silently())?
+}
+
+/// Starts `work` in the user's name on a thread of its own, for as long as it
+/// takes. It hears whether it does have the user's name.
+///
+/// Not a thread of the runtime's pool: that one panics where the sandbox has
+/// as many processes as it may have, which everybody inside can bring about.
+pub(crate) fn start_as(
+    user: &User,
+    work: impl FnOnce(io::Result<()>) + Send + 'static,
+) -> io::Result<()> {
+    let user = user.clone();
     std::thread::Builder::new()
         .name("as-user".to_owned())
         .stack_size(STACK_BYTES)
-        .spawn(move || {
-            // A caller that went away wants no answer.
-            let _ = answer.send(assume(&user).and_then(|()| work()));
-        })?;
-    result
-        .await
-        .map_err(|_| io::Error::other("the thread ended without an answer"))?
+        .spawn(move || work(assume(&user)))?;
+    Ok(())
+}
+
+/// What a caller says of a thread that panicked.
+pub(crate) fn ended_silently() -> io::Error {
+    io::Error::other("the thread ended without an answer")
 }
 
 /// Lets the calling thread act in the name of `user`, for good, and keep

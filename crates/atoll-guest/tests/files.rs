@@ -374,3 +374,96 @@ async fn a_source_that_fails_is_the_callers_error() {
         "{error}"
     );
 }
+
+fn compose(guest: &Guest, source: &str, destination: &str) -> raw::Answer {
+    let body = serde_json::json!({"source_paths": [source], "destination": destination});
+    raw::ask(
+        guest,
+        "POST /files/compose",
+        &[("Content-Type", "application/json")],
+        body.to_string().as_bytes(),
+    )
+}
+
+#[tokio::test]
+async fn a_sandbox_full_of_processes_refuses_files_and_lives_on() {
+    if !is_root() {
+        eprintln!("skipped: cannot become another user");
+        return;
+    }
+    // The limit of processes does not count for root. One is the guest.
+    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups prlimit";
+    let nobody: Vec<&str> = nobody.split(' ').collect();
+    let guest = Guest::ready_under(&[&nobody[..], &["--nproc=1:"]].concat(), "nobody").await;
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let file = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (there, new) = (file("there"), file("new"));
+    std::fs::write(&there, noise(1 << 20)).unwrap();
+    let refusal = |path: &str| {
+        let reason = "Resource temporarily unavailable (os error 11)";
+        let text = format!(
+            "cannot start a thread for '{path}': {reason}; end some of the sandbox's processes and try again"
+        );
+        (503, text)
+    };
+    for _ in 0..20 {
+        assert_eq!(get(&guest, &there, &[]).refusal(), refusal(&there));
+        assert_eq!(put(&guest, &new, &[], b"x").refusal(), refusal(&new));
+        assert_eq!(compose(&guest, &there, &new).refusal(), refusal(&new));
+    }
+    assert!(!place.path().join("new").exists());
+
+    let pid = guest.pid().to_string();
+    let freed = std::process::Command::new(nobody[0])
+        .args(&nobody[1..])
+        .args(["--pid", &pid, "--nproc=1000:"])
+        .status()
+        .unwrap();
+    assert!(freed.success());
+    assert_eq!(put(&guest, &new, &[], b"x").status, 200);
+    assert!(get(&guest, &there, &[]).body == noise(1 << 20));
+}
+
+#[tokio::test]
+async fn a_transfer_has_one_thread_which_ends_with_it() {
+    let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
+    let path = place.path().join("large");
+    let name = path.to_str().unwrap().to_owned();
+    let bytes = noise(32 << 20);
+    assert_eq!(put(&guest, &name, &[], &bytes).status, 200);
+    guest.wait_for_threads(1).await;
+    assert!(get(&guest, &name, &[]).body == bytes);
+    guest.wait_for_threads(1).await;
+    for headers in [
+        &[("If-None-Match", "*")][..],
+        &[("Range", "bytes=5-9")],
+        &[("Range", "bytes=99999999-")],
+    ] {
+        get(&guest, &name, headers);
+        guest.wait_for_threads(1).await;
+    }
+
+    // A client that stops reading, and leaves.
+    let head =
+        format!("GET /files?path={name} HTTP/1.1\r\nHost: x\r\nX-Access-Token: {TOKEN}\r\n\r\n");
+    let mut stream = raw::connect(guest.address);
+    stream.write_all(head.as_bytes()).unwrap();
+    std::io::Read::read_exact(&mut stream, &mut [0; 1000]).unwrap();
+    guest.wait_for_threads(2).await;
+    drop(stream);
+    guest.wait_for_threads(1).await;
+
+    // A client that stops writing, and leaves.
+    let head = format!(
+        "POST /files?path={name} HTTP/1.1\r\nHost: x\r\nX-Access-Token: {TOKEN}\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: 1000000\r\n\r\n"
+    );
+    let mut stream = raw::connect(guest.address);
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&bytes[..200_000]).unwrap();
+    guest.wait_for_threads(2).await;
+    drop(stream);
+    guest.wait_for_threads(1).await;
+    assert!(bytes.starts_with(&std::fs::read(&path).unwrap()));
+}

@@ -1,7 +1,5 @@
 //! `GET /files`.
 
-use std::fs::{File, Metadata as Stat};
-use std::io::{self, Cursor, Read, SeekFrom};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,14 +8,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt};
-use tokio::task::spawn_blocking;
 
 use super::conditions::{self, Verdict};
 use super::encoding::{self, Accepted, Coding};
 use super::range::{self, Wanted};
-use super::{CHUNK_BYTES, FileError, FileQuery, as_user, disposition, open, request_user};
+use super::read::{self, Content};
+use super::{FileError, FileQuery, disposition, request_user};
 use crate::access::error_response;
 use crate::settings::Settings;
 
@@ -44,9 +40,8 @@ async fn find(
 ) -> Result<Response, FileError> {
     let user = request_user(settings, query.username.as_deref(), headers)?;
     let path = settings.resolve(query.path.as_deref().unwrap_or_default(), &user)?;
-    let target = path.clone();
-    let (file, stat) = as_user(&user, &path, move || open::to_read(&target)).await?;
-    let modified = conditions::modified(&stat);
+    let content = read::open(&user, &path).await?;
+    let modified = conditions::modified(&content.stat);
 
     let accepted = Accepted::from_headers(headers);
     let range = headers
@@ -72,17 +67,11 @@ async fn find(
         }
     }
 
-    let content = Content::look(file, &stat)
-        .await
-        .map_err(|source| FileError::io("read", &path, source))?;
     let wanted = match (coding, range, content.length) {
         (Coding::Identity, Some(range), Some(length)) => range::wanted(range, length),
         (Coding::Identity | Coding::Gzip, _, _) => Wanted::Whole,
     };
-    let mut response = content
-        .into_response(coding, wanted)
-        .await
-        .map_err(|source| FileError::io("read", &path, source))?;
+    let mut response = respond(content, coding, wanted);
     let headers = response.headers_mut();
     describe_time(headers, modified);
     if wanted != Wanted::Nothing {
@@ -111,99 +100,47 @@ fn content_type(path: &str) -> HeaderValue {
     }
 }
 
-/// A file of which the beginning was read.
-///
-/// Only that tells how long it is: files of procfs claim to be empty and
-/// those of sysfs to have a page. What is short is therefore read whole
-/// before its length is told.
-struct Content {
-    head: Bytes,
-    rest: tokio::fs::File,
-    /// `None` when only its end will tell.
-    length: Option<u64>,
-}
-
-impl Content {
-    async fn look(mut file: File, stat: &Stat) -> io::Result<Self> {
-        let (head, file) = spawn_blocking(move || {
-            let mut head = Vec::with_capacity(CHUNK_BYTES);
-            (&mut file)
-                .take(CHUNK_BYTES as u64)
-                .read_to_end(&mut head)?;
-            io::Result::Ok((head, file))
-        })
-        .await
-        .map_err(io::Error::other)??;
-        let length = if head.len() < CHUNK_BYTES {
-            Some(head.len() as u64)
-        } else {
-            Some(stat.len()).filter(|length| *length >= CHUNK_BYTES as u64)
-        };
-        let mut rest = tokio::fs::File::from_std(file);
-        rest.set_max_buf_size(CHUNK_BYTES);
-        Ok(Self {
-            head: head.into(),
-            rest,
-            length,
-        })
-    }
-
-    async fn into_response(self, coding: Coding, wanted: Wanted) -> io::Result<Response> {
-        let whole = self.length;
-        let (status, start, length) = match wanted {
-            Wanted::Whole => (StatusCode::OK, 0, whole),
-            Wanted::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, Some(length)),
-            Wanted::Nothing => {
-                let whole = whole.unwrap_or_default();
-                let mut response = error_response(
-                    StatusCode::RANGE_NOT_SATISFIABLE,
-                    &format!("the file has {whole} bytes"),
-                );
-                let headers = response.headers_mut();
-                headers.insert(header::CONTENT_RANGE, text(format!("bytes */{whole}")));
-                return Ok(response);
-            }
-        };
-        // A file that grows meanwhile is cut where it ended when it was
-        // opened; one that shrinks breaks the connection.
-        let bytes = self.part(start, length.unwrap_or(u64::MAX)).await?;
-        let mut response = Response::new(Body::from_stream(encoding::encode(coding, bytes)));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        match coding {
-            Coding::Identity => {
-                if let Some(length) = length {
-                    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-                    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-                }
-            }
-            Coding::Gzip => {
-                headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            }
-        }
-        if let (Wanted::Part { start, length }, Some(whole)) = (wanted, whole) {
-            let last = start + length - 1;
-            headers.insert(
-                header::CONTENT_RANGE,
-                text(format!("bytes {start}-{last}/{whole}")),
+fn respond(content: Content, coding: Coding, wanted: Wanted) -> Response {
+    let whole = content.length;
+    let (status, start, length) = match wanted {
+        Wanted::Whole => (StatusCode::OK, 0, whole),
+        Wanted::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, Some(length)),
+        Wanted::Nothing => {
+            let whole = whole.unwrap_or_default();
+            let mut response = error_response(
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                &format!("the file has {whole} bytes"),
             );
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_RANGE, text(format!("bytes */{whole}")));
+            return response;
         }
-        Ok(response)
+    };
+    // A file that grows meanwhile is cut where it ended when it was
+    // opened; one that shrinks breaks the connection.
+    let bytes = content.part(start, length.unwrap_or(u64::MAX));
+    let mut response = Response::new(Body::from_stream(encoding::encode(coding, bytes)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    match coding {
+        Coding::Identity => {
+            if let Some(length) = length {
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+                headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+            }
+        }
+        Coding::Gzip => {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
     }
-
-    async fn part(mut self, start: u64, length: u64) -> io::Result<impl AsyncRead> {
-        let head_length = self.head.len() as u64;
-        let head = if start < head_length {
-            let bound = |position: u64| usize::try_from(position).unwrap_or(usize::MAX);
-            let end = start.saturating_add(length).min(head_length);
-            self.head.slice(bound(start)..bound(end))
-        } else {
-            self.rest.seek(SeekFrom::Start(start)).await?;
-            Bytes::new()
-        };
-        let left = length - head.len() as u64;
-        Ok(AsyncReadExt::chain(Cursor::new(head), self.rest.take(left)))
+    if let (Wanted::Part { start, length }, Some(whole)) = (wanted, whole) {
+        let last = start + length - 1;
+        headers.insert(
+            header::CONTENT_RANGE,
+            text(format!("bytes {start}-{last}/{whole}")),
+        );
     }
+    response
 }
 
 /// ASCII that we wrote ourselves.

@@ -8,10 +8,9 @@ use async_compression::tokio::bufread::{GzipDecoder, GzipEncoder};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use futures_util::Stream;
-use tokio::io::{AsyncRead, BufReader};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::{CHUNK_BYTES, FileError};
+use super::{FileError, GATHERED_BYTES};
 
 /// Bytes on their way.
 pub(super) type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
@@ -143,19 +142,18 @@ pub(super) fn decode(
         Coding::Gzip => {
             let mut decoder = GzipDecoder::new(StreamReader::new(Box::pin(body)));
             decoder.multiple_members(true);
-            Box::pin(ReaderStream::with_capacity(decoder, CHUNK_BYTES))
+            Box::pin(ReaderStream::with_capacity(decoder, GATHERED_BYTES))
         }
     }
 }
 
 /// The bytes of a download.
-pub(super) fn encode(coding: Coding, bytes: impl AsyncRead + Send + 'static) -> ByteStream {
+pub(super) fn encode(coding: Coding, bytes: ByteStream) -> ByteStream {
     match coding {
-        Coding::Identity => Box::pin(ReaderStream::with_capacity(bytes, CHUNK_BYTES)),
+        Coding::Identity => bytes,
         Coding::Gzip => {
-            let bytes = BufReader::with_capacity(CHUNK_BYTES, bytes);
-            let encoder = GzipEncoder::with_quality(bytes, Level::Fastest);
-            Box::pin(ReaderStream::with_capacity(encoder, CHUNK_BYTES))
+            let encoder = GzipEncoder::with_quality(StreamReader::new(bytes), Level::Fastest);
+            Box::pin(ReaderStream::with_capacity(encoder, GATHERED_BYTES))
         }
     }
 }

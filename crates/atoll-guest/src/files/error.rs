@@ -48,6 +48,16 @@ pub(crate) enum FileError {
         /// The path.
         path: String,
     },
+    /// The sandbox has as many processes and threads as it may have.
+    #[error(
+        "cannot start a thread for '{path}': {source}; end some of the sandbox's processes and try again"
+    )]
+    NoThread {
+        /// The path.
+        path: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The kernel refused.
     #[error("cannot {operation} '{path}': {source}")]
     Io {
@@ -75,6 +85,17 @@ impl FileError {
         }
     }
 
+    /// Why no thread acts as the user on `path`.
+    pub(super) fn thread(path: &str, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOMEM) => Self::NoThread {
+                path: path.to_owned(),
+                source,
+            },
+            _ => Self::io("become the user for", path, source),
+        }
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::User(_) => StatusCode::UNAUTHORIZED,
@@ -86,6 +107,7 @@ impl FileError {
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
             Self::Missing { .. } => StatusCode::NOT_FOUND,
             Self::NoSpace { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            Self::NoThread { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Io { source, .. } => match source.raw_os_error() {
                 Some(
                     libc::ENOTDIR

@@ -8,7 +8,7 @@
 //! | `range`, `conditions` | parts of a file, and whether it changed |
 //! | `disposition` | file names in headers, in both directions |
 //! | `upload`, `parts` | `POST`: one file, or several in a form |
-//! | `write` | a body on its way into one file |
+//! | `read`, `write` | a file on its way out, and a body on its way in: a thread each |
 //! | `compose` | `POST /files/compose` |
 //! | `open` | regular files, and nothing else, opened and made |
 //! | `drain` | what a refused client still sends |
@@ -25,6 +25,7 @@ mod open;
 mod parts;
 mod query;
 mod range;
+mod read;
 mod upload;
 mod write;
 
@@ -46,8 +47,9 @@ use crate::rights::act_as;
 use crate::settings::Settings;
 use crate::users::User;
 
-/// Bytes of a file in memory at once, per request.
-const CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes that are gathered before they are passed on, and that tell a small
+/// file from a large one.
+const GATHERED_BYTES: usize = 64 * 1024;
 
 /// One written file, as clients expect it: no further keys.
 #[derive(Debug, Serialize)]
@@ -92,5 +94,5 @@ async fn as_user<T: Send + 'static>(
 ) -> Result<T, FileError> {
     act_as(user, move || Ok(work()))
         .await
-        .map_err(|source| FileError::io("become the user for", path, source))?
+        .map_err(|source| FileError::thread(path, source))?
 }

@@ -1,16 +1,26 @@
 //! A body on its way into one file.
+//!
+//! One thread opens the file and writes what the client sends, a few pieces
+//! behind. It ends with the body, however that ends.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::sync::Arc;
+use std::io::Write;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use tokio::task::spawn_blocking;
+use tokio::sync::{mpsc, oneshot};
 
-use super::{CHUNK_BYTES, FileError, as_user, open};
+use super::{FileError, GATHERED_BYTES, open};
 use crate::metadata::Metadata;
+use crate::rights::{ended_silently, start_as};
 use crate::users::User;
+
+/// Pieces that wait to be written.
+const PIECES_AHEAD: usize = 2;
+
+/// A piece of this size is written as it came. Smaller ones are gathered:
+/// each would keep the whole buffer in which it arrived.
+const DIRECT_BYTES: usize = GATHERED_BYTES / 2;
 
 /// Makes or replaces one file.
 ///
@@ -21,43 +31,75 @@ pub(super) async fn write(
     user: &User,
     path: &str,
     metadata: &Metadata,
-    mut body: impl Stream<Item = Result<Bytes, FileError>> + Unpin,
+    body: impl Stream<Item = Result<Bytes, FileError>> + Unpin,
 ) -> Result<(), FileError> {
     let (target, owner, attributes) = (path.to_owned(), user.clone(), metadata.clone());
-    let file = as_user(user, path, move || {
-        open::to_write(&target, &owner, &attributes)
+    let (opened, is_open) = oneshot::channel();
+    let (answer, written) = oneshot::channel();
+    let (pieces, mut received) = mpsc::channel::<Bytes>(PIECES_AHEAD);
+    start_as(user, move |assumed| {
+        let file = assumed
+            .map_err(|source| FileError::thread(&target, source))
+            .and_then(|()| open::to_write(&target, &owner, &attributes));
+        match file {
+            Ok(file) => {
+                if opened.send(Ok(())).is_ok() {
+                    let _ = answer.send(put_all(file, &target, &mut received));
+                }
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+            }
+        }
     })
-    .await?;
-    let file = Arc::new(file);
+    .map_err(|source| FileError::thread(path, source))?;
+    let silent = |_| FileError::io("write", path, ended_silently());
+    is_open.await.map_err(silent)??;
+    // A body that breaks off is answered when all is written that came.
+    let fed = feed(body, pieces).await;
+    written.await.map_err(silent)??;
+    fed
+}
 
+/// Passes a body on, in pieces worth a write, until the writer is gone.
+async fn feed(
+    mut body: impl Stream<Item = Result<Bytes, FileError>> + Unpin,
+    pieces: mpsc::Sender<Bytes>,
+) -> Result<(), FileError> {
     let mut gathered = Vec::new();
     while let Some(bytes) = body.next().await {
-        let mut bytes = bytes?;
-        while bytes.has_remaining() {
-            let fits = bytes.len().min(CHUNK_BYTES - gathered.len());
-            gathered.extend_from_slice(&bytes[..fits]);
-            bytes.advance(fits);
-            if gathered.len() == CHUNK_BYTES {
-                gathered = put(&file, path, gathered).await?;
-            }
+        let bytes = bytes?;
+        if gathered.len() + bytes.len() <= GATHERED_BYTES {
+            gathered.extend_from_slice(&bytes);
+            continue;
+        }
+        let before = std::mem::take(&mut gathered);
+        if !before.is_empty() && pieces.send(before.into()).await.is_err() {
+            return Ok(());
+        }
+        if bytes.len() < DIRECT_BYTES {
+            gathered.extend_from_slice(&bytes);
+        } else if pieces.send(bytes).await.is_err() {
+            return Ok(());
         }
     }
     if !gathered.is_empty() {
-        put(&file, path, gathered).await?;
+        // The writer says itself why it is gone.
+        let _ = pieces.send(gathered.into()).await;
     }
     Ok(())
 }
 
-/// Writes at once what was gathered, and hands its memory back.
-async fn put(file: &Arc<File>, path: &str, mut bytes: Vec<u8>) -> Result<Vec<u8>, FileError> {
-    let file = Arc::clone(file);
-    spawn_blocking(move || {
-        (&*file).write_all(&bytes)?;
-        bytes.clear();
-        io::Result::Ok(bytes)
-    })
-    .await
-    .map_err(io::Error::other)
-    .flatten()
-    .map_err(|source| FileError::io("write", path, source))
+/// Writes every piece and closes the file, which watchers see before the
+/// client has its answer.
+fn put_all(
+    mut file: File,
+    path: &str,
+    pieces: &mut mpsc::Receiver<Bytes>,
+) -> Result<(), FileError> {
+    while let Some(bytes) = pieces.blocking_recv() {
+        file.write_all(&bytes)
+            .map_err(|source| FileError::io("write", path, source))?;
+    }
+    Ok(())
 }

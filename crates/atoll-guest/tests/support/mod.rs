@@ -31,7 +31,14 @@ pub struct Guest {
 impl Guest {
     /// Starts a guest that nobody has initialised.
     pub fn bare() -> Self {
-        let mut child = StdCommand::new(env!("CARGO_BIN_EXE_atoll-guest"))
+        Self::bare_under(&["env"])
+    }
+
+    /// The same, started by a program that becomes the guest.
+    pub fn bare_under(program: &[&str]) -> Self {
+        let mut child = StdCommand::new(program[0])
+            .args(&program[1..])
+            .arg(env!("CARGO_BIN_EXE_atoll-guest"))
             .env("ATOLL_GUEST_LISTEN", "127.0.0.1:0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -51,7 +58,12 @@ impl Guest {
 
     /// Starts a guest whose commands run as whoever runs the tests.
     pub async fn ready() -> Self {
-        let guest = Self::bare();
+        Self::ready_under(&["env"], &whoami()).await
+    }
+
+    /// The same, started by a program that becomes the guest, for a user.
+    pub async fn ready_under(program: &[&str], user: &str) -> Self {
+        let guest = Self::bare_under(program);
         guest
             .client
             .wait_ready(std::time::Duration::from_secs(10))
@@ -59,7 +71,7 @@ impl Guest {
             .unwrap();
         let init = InitRequest {
             access_token: Some(TOKEN.to_owned()),
-            default_user: Some(whoami()),
+            default_user: Some(user.to_owned()),
             default_workdir: Some("/tmp".to_owned()),
             env_vars: Some([("SANDBOX_VARIABLE".to_owned(), "from-init".to_owned())].into()),
             ..InitRequest::default()
@@ -80,6 +92,26 @@ impl Guest {
             .unwrap();
         assert!(killed.success());
         self.child.wait().unwrap()
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.child.id()))
+            .unwrap()
+            .count()
+    }
+
+    /// Waits until it has just that many.
+    pub async fn wait_for_threads(&self, count: usize) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while self.threads() != count {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{} threads instead of {count}",
+                self.threads()
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
     }
 
     /// How many inotify instances it holds.
@@ -112,8 +144,13 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            self.terminate();
+        match self.child.try_wait() {
+            Ok(None) => {
+                self.terminate();
+            }
+            // What else a test says of it is then not to the point.
+            Ok(Some(status)) => eprintln!("the guest had ended: {status}"),
+            Err(error) => eprintln!("the guest cannot be waited for: {error}"),
         }
     }
 }
