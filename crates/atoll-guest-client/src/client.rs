@@ -13,12 +13,13 @@ use buffa::Message;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::answer::{ANSWER_BOUND, Answer};
 use crate::connection::{Dialer, RequestBody};
 use crate::error::GuestError;
 use crate::messages::{STREAM_TYPE, UNARY_TYPE};
+use crate::moment::from_now;
 use crate::pool::{Outgoing, Pool};
 
 /// First wait between two dials of a guest that is coming up.
@@ -82,7 +83,7 @@ impl GuestClient {
     /// # Errors
     /// The last failure when the bound passes.
     pub async fn wait_ready(&self, bound: Duration) -> Result<(), GuestError> {
-        let deadline = Instant::now() + bound;
+        let deadline = from_now(bound);
         let mut pause = RETRY_FIRST;
         let mut last = GuestError::Timeout {
             what: "become ready",
@@ -94,7 +95,7 @@ impl GuestClient {
                 Ok(Err(error)) => last = error,
                 Err(_) => return Err(last),
             }
-            if Instant::now() + pause >= deadline {
+            if from_now(pause) >= deadline {
                 return Err(last);
             }
             sleep(pause).await;

@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
 use crate::client::{GuestClient, bad_request};
 use crate::error::GuestError;
+use crate::moment::from_now;
 use crate::passage::{Route, answer_headers, request_headers};
 use crate::pool::Outgoing;
 use crate::upload::{UploadBounds, watched};
@@ -197,7 +198,7 @@ impl Alarm {
     /// Counts while somebody waits, not while the reader is busy.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<GuestError> {
         if !self.waiting {
-            self.sleep.as_mut().reset(Instant::now() + self.silence);
+            self.sleep.as_mut().reset(from_now(self.silence));
             self.waiting = true;
         }
         self.sleep

@@ -39,6 +39,7 @@ mod frames;
 mod input;
 mod listing;
 mod messages;
+mod moment;
 mod passage;
 mod pool;
 mod process;

@@ -180,7 +180,9 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
-        *self.waited += now.saturating_duration_since(self.start);
+        *self.waited = self
+            .waited
+            .saturating_add(now.saturating_duration_since(self.start));
         if let Some(deadline) = self.deadline {
             let late = now.saturating_duration_since(deadline.max(self.start));
             *self.grace = self.grace.saturating_sub(late);
