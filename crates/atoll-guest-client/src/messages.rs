@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 
 use crate::answer::{Answer, AnswerBody};
-use crate::error::GuestError;
+use crate::error::{GuestError, harmless};
 
 /// Content type of a unary call.
 pub(crate) const UNARY_TYPE: &str = "application/proto";
@@ -39,7 +39,10 @@ pub(crate) fn decode<M: Message>(bytes: &[u8]) -> Result<M, GuestError> {
         .with_element_memory_limit(ELEMENT_MEMORY_MAX)
         .with_recursion_limit(8)
         .decode_from_slice(bytes)
-        .map_err(|error| GuestError::Protocol(format!("a message is not understood: {error}")))
+        .map_err(|error| {
+            let text = format!("a message is not understood: {error}");
+            GuestError::Protocol(harmless(&text))
+        })
 }
 
 /// Messages of one answer.
@@ -101,9 +104,9 @@ impl MessageStream {
             return decode(&frame.payload).map(Some);
         }
         self.over = true;
-        let end: EndOfStream = serde_json::from_slice(&frame.payload).map_err(|error| {
-            GuestError::Protocol(format!("the last frame is not understood: {error}"))
-        })?;
+        // What the parser says quotes the guest.
+        let end: EndOfStream = serde_json::from_slice(&frame.payload)
+            .map_err(|_| GuestError::Protocol("the last frame is not understood".to_owned()))?;
         if let Some(error) = end.error {
             return Err(error.into());
         }
