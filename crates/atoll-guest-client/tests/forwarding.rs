@@ -20,7 +20,7 @@ use atoll_guest_client::{
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Body, Frame};
 use support::{END, STREAM_HEAD, answer, drips, floods, liar, read_head, says, stalls};
 
 const WATCH: &str = "/filesystem.Filesystem/WatchDir";
@@ -101,7 +101,7 @@ async fn a_request_arrives_with_our_secret_and_nothing_of_the_way() {
             "content-length",
             "content-type",
             "x-content-type-options",
-            "content-security-policy"
+            "content-security-policy",
         ]
     );
     assert_eq!(whole(response).await.unwrap(), "{}");
@@ -256,6 +256,35 @@ async fn good_frames_pass_untouched() {
     let client = says([STREAM_HEAD, &frames].concat());
     let body = framed(&client).await;
     assert_eq!(body.collect().await.unwrap().to_bytes(), frames);
+}
+
+#[tokio::test]
+async fn the_last_frame_ends_a_stream_and_its_connection() {
+    let (closed, mut closings) = tokio::sync::mpsc::unbounded_channel();
+    for last in [END, &[2, 0, 0, 0, 0]] {
+        let frames = [&[0, 0, 0, 0, 3][..], b"abc", last].concat();
+        let said = [STREAM_HEAD, &frames].concat();
+        let closed = closed.clone();
+        // It never closes its side.
+        let client = liar(move |mut stream| {
+            stream.write_all(&said).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+            closed.send(()).unwrap();
+        });
+        let mut body = framed(&client).await;
+        let mut passed = Vec::new();
+        let reading = async {
+            while let Some(frame) = body.frame().await {
+                passed.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            }
+        };
+        let bound = Duration::from_secs(10);
+        tokio::time::timeout(bound, reading).await.unwrap();
+        assert_eq!(passed, frames);
+        assert!(body.has_ended() && body.is_end_stream());
+        // While the body is still there: a server may keep it.
+        tokio::time::timeout(bound, closings.recv()).await.unwrap();
+    }
 }
 
 #[tokio::test]
