@@ -132,7 +132,7 @@ fn pass_back(
     } else {
         answer.delimited()?
     };
-    let headers = answer_headers(answer.headers());
+    let headers = answer_headers(answer.headers(), route);
     let mut response = Response::new(ForwardedBody {
         alarm: options.silence.map(|silence| Alarm {
             silence,

@@ -28,10 +28,9 @@ static REQUEST_HEADERS: [HeaderName; 13] = [
 const METADATA_PREFIX: &str = "x-metadata-";
 
 /// Headers of an answer. Nothing that would speak for the server: no cookies,
-/// no redirects, no policies.
-static ANSWER_HEADERS: [HeaderName; 11] = [
+/// no redirects, no policies, and nothing about caches.
+static ANSWER_HEADERS: [HeaderName; 9] = [
     header::ACCEPT_RANGES,
-    header::CACHE_CONTROL,
     header::CONTENT_DISPOSITION,
     header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
@@ -39,7 +38,6 @@ static ANSWER_HEADERS: [HeaderName; 11] = [
     header::CONTENT_TYPE,
     header::ETAG,
     header::LAST_MODIFIED,
-    header::VARY,
     HeaderName::from_static("connect-content-encoding"),
 ];
 
@@ -49,8 +47,10 @@ const REQUEST_HEADERS_MAX: usize = 64;
 /// A request that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// One that changes nothing: `/health`, `/metrics`, `/envs`, `GET /files`.
+    /// One that changes nothing: `/health`, `/metrics`, `/envs`.
     Read,
+    /// `GET /files`, which changes nothing either.
+    Download,
     /// An upload.
     Write,
     /// A call of a service, with an answer at its end.
@@ -112,7 +112,7 @@ impl Route {
         let (route, methods): (_, &[Method]) = match path {
             "/health" | "/metrics" | "/envs" => (Self::Read, &[Method::GET, Method::HEAD]),
             "/files" if method == Method::POST => (Self::Write, &[Method::POST]),
-            "/files" => (Self::Read, &[Method::GET, Method::HEAD]),
+            "/files" => (Self::Download, &[Method::GET, Method::HEAD]),
             "/files/compose" => (Self::Write, &[Method::POST]),
             _ => {
                 let route = call("/process.Process/", PROCESS_CALLS)
@@ -130,7 +130,7 @@ impl Route {
 
     /// Whether the guest may see it twice.
     pub(crate) fn repeatable(self) -> bool {
-        matches!(self, Self::Read | Self::Unary(Call::Looks))
+        matches!(self, Self::Read | Self::Download | Self::Unary(Call::Looks))
     }
 
     pub(crate) fn is_stream(self) -> bool {
@@ -187,9 +187,11 @@ fn names_a_user(value: &HeaderValue) -> bool {
         .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
-/// Headers of a guest's answer that a client may see, and two of ours: what a
-/// guest sends is shown as what it says it is, and runs no scripts.
-pub(crate) fn answer_headers(given: &HeaderMap) -> HeaderMap {
+/// Headers of a guest's answer that a client may see, and some of ours: what a
+/// guest sends is shown as what it says it is, runs no scripts, and is kept by
+/// nobody on the way. A cache that believed a guest would give one client's
+/// answer to another.
+pub(crate) fn answer_headers(given: &HeaderMap, route: Route) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for name in &ANSWER_HEADERS {
         // Each of them once: the second one is for somebody who reads differently.
@@ -209,6 +211,10 @@ pub(crate) fn answer_headers(given: &HeaderMap) -> HeaderMap {
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static("sandbox"),
     );
+    passed.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if route == Route::Download && passed.contains_key(header::CONTENT_ENCODING) {
+        passed.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
     passed
 }
 
@@ -225,8 +231,8 @@ mod tests {
     fn what_clients_use_passes() {
         for (method, target, expected) in [
             (Method::GET, "/health", Route::Read),
-            (Method::GET, "/files?path=/init", Route::Read),
-            (Method::HEAD, "/files?path=a", Route::Read),
+            (Method::GET, "/files?path=/init", Route::Download),
+            (Method::HEAD, "/files?path=a", Route::Download),
             (Method::POST, "/files?path=a&username=u", Route::Write),
             (Method::POST, "/files/compose", Route::Write),
             (Method::GET, "/metrics", Route::Read),
@@ -375,12 +381,50 @@ mod tests {
             ("alt-svc", "h2=\"elsewhere:443\""),
         ]);
         assert_eq!(
-            answer_headers(&given),
+            answer_headers(&given, Route::Read),
             headers(&[
                 ("content-type", "text/html"),
                 ("x-content-type-options", "nosniff"),
                 ("content-security-policy", "sandbox"),
+                ("cache-control", "no-store"),
             ])
+        );
+    }
+
+    #[test]
+    fn nobody_keeps_what_a_guest_says() {
+        let ours = [
+            ("x-content-type-options", "nosniff"),
+            ("content-security-policy", "sandbox"),
+            ("cache-control", "no-store"),
+        ];
+        let wishes = [
+            ("cache-control", "public, max-age=31536000, immutable"),
+            ("vary", "*"),
+            ("expires", "Fri, 31 Dec 9999 23:59:59 GMT"),
+            ("age", "0"),
+            ("pragma", "cache"),
+            ("surrogate-control", "max-age=31536000"),
+            ("cdn-cache-control", "max-age=31536000"),
+        ];
+        let gzip = [("content-encoding", "gzip")];
+        let given = headers(&[&wishes[..], &gzip].concat());
+        for (route, own) in [
+            (Route::Download, &[("vary", "accept-encoding")][..]),
+            (Route::Read, &[]),
+            (Route::Write, &[]),
+            (Route::Unary(Call::Looks), &[]),
+            (Route::Stream(Call::Acts), &[]),
+        ] {
+            assert_eq!(
+                answer_headers(&given, route),
+                headers(&[&ours[..], &gzip, own].concat()),
+                "{route:?}"
+            );
+        }
+        assert_eq!(
+            answer_headers(&headers(&wishes), Route::Download),
+            headers(&ours)
         );
     }
 }

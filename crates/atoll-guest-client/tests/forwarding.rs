@@ -102,6 +102,7 @@ async fn a_request_arrives_with_our_secret_and_nothing_of_the_way() {
             "content-type",
             "x-content-type-options",
             "content-security-policy",
+            "cache-control",
         ]
     );
     assert_eq!(whole(response).await.unwrap(), "{}");
