@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use atoll_protocol::connect::encode_frame;
 use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest, KEEPALIVE_HEADER};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use buffa::Message;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
@@ -21,6 +19,7 @@ use crate::error::GuestError;
 use crate::messages::{STREAM_TYPE, UNARY_TYPE};
 use crate::moment::from_now;
 use crate::pool::{Outgoing, Pool};
+use crate::user::authorization;
 
 /// First wait between two dials of a guest that is coming up.
 const RETRY_FIRST: Duration = Duration::from_millis(1);
@@ -224,10 +223,7 @@ impl GuestClient {
             .header("connect-protocol-version", "1")
             .header(header::CONTENT_TYPE, content_type);
         if let Some(user) = user {
-            request = request.header(
-                header::AUTHORIZATION,
-                format!("Basic {}", STANDARD.encode(format!("{user}:"))),
-            );
+            request = request.header(header::AUTHORIZATION, authorization(user)?);
         }
         request.body(body).map_err(bad_request)
     }

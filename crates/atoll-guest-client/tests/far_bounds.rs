@@ -80,11 +80,16 @@ async fn silence_may_last_for_ever() {
 
     let options = ForwardOptions {
         silence: Some(FOR_EVER),
+        ..ForwardOptions::default()
     };
     let request = Request::post("/filesystem.Filesystem/WatchDir")
         .body(Full::from("{}"))
         .unwrap();
-    let mut body = client.forward(request, options).await.unwrap().into_body();
+    let mut body = client
+        .forward(request, options.clone())
+        .await
+        .unwrap()
+        .into_body();
     body.frame().await.unwrap().unwrap();
     an_hour_of(body.frame()).await;
 
@@ -96,7 +101,7 @@ async fn silence_may_last_for_ever() {
     let request = Request::get("/files?path=x")
         .body(Empty::<Bytes>::new())
         .unwrap();
-    let response = client.forward(request, options).await.unwrap();
+    let response = client.forward(request, options.clone()).await.unwrap();
     an_hour_of(response.into_body().collect()).await;
 
     let client = patient(drips("", b"").await);

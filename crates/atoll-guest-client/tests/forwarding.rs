@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use atoll_guest_client::{
-    BoundedFrames, FRAME_BYTES_MAX, ForwardOptions, ForwardedBody, GuestClient, GuestError,
-    bounded_frames,
+    BoundedFrames, Code, FRAME_BYTES_MAX, ForwardOptions, ForwardedBody, ForwardedUser,
+    GuestClient, GuestError, bounded_frames,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -120,6 +120,57 @@ async fn a_request_arrives_with_our_secret_and_nothing_of_the_way() {
         ]
     );
     assert_eq!(body, br#"{"path":"x"}"#);
+}
+
+#[tokio::test]
+async fn a_signed_url_gives_no_rights_beside_it() {
+    let signed = "/files?path=a&username=user&signature=v1_x";
+    for (user, named) in [
+        // `root:secret` becomes `root:`.
+        (ForwardedUser::AsNamed, Some("Basic cm9vdDo=")),
+        (ForwardedUser::NotNamed, None),
+        (
+            ForwardedUser::Always("user".to_owned()),
+            Some("Basic dXNlcjo="),
+        ),
+    ] {
+        let (client, requests) = recording(answer("200 OK", "", b""));
+        let request = Request::get(signed)
+            .header("authorization", "Basic cm9vdDpzZWNyZXQ=")
+            .body(Empty::<Bytes>::new())
+            .unwrap();
+        let options = ForwardOptions {
+            user,
+            ..ForwardOptions::default()
+        };
+        client.forward(request, options).await.unwrap();
+        let (head, _) = requests.recv().unwrap();
+        assert_eq!(support::header(&head, "authorization"), named);
+    }
+}
+
+#[tokio::test]
+async fn whoever_names_two_users_is_nobody() {
+    let client = liar(|_| panic!("the guest was asked"));
+    let request = Request::get("/files?path=a")
+        .header("authorization", "Basic dXNlcjo=")
+        .header("authorization", "Basic cm9vdDo=")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let error = client
+        .forward(request, ForwardOptions::default())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            GuestError::Rpc {
+                code: Code::Unauthenticated,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
@@ -242,6 +293,7 @@ async fn a_body_may_be_silent_unless_told() {
 
     let options = ForwardOptions {
         silence: Some(Duration::from_secs(60)),
+        ..ForwardOptions::default()
     };
     let request = Request::post(WATCH).body(Full::from("{}")).unwrap();
     let mut body = client.forward(request, options).await.unwrap().into_body();
