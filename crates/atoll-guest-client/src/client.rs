@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use atoll_protocol::connect::encode_frame;
 use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest, KEEPALIVE_HEADER};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use buffa::Message;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::answer::{ANSWER_BOUND, Answer};
 use crate::connection::{Dialer, RequestBody};
 use crate::error::GuestError;
 use crate::messages::{STREAM_TYPE, UNARY_TYPE};
+use crate::moment::from_now;
 use crate::pool::{Outgoing, Pool};
+use crate::user::authorization;
 
 /// First wait between two dials of a guest that is coming up.
 const RETRY_FIRST: Duration = Duration::from_millis(1);
@@ -82,7 +82,7 @@ impl GuestClient {
     /// # Errors
     /// The last failure when the bound passes.
     pub async fn wait_ready(&self, bound: Duration) -> Result<(), GuestError> {
-        let deadline = Instant::now() + bound;
+        let deadline = from_now(bound);
         let mut pause = RETRY_FIRST;
         let mut last = GuestError::Timeout {
             what: "become ready",
@@ -94,7 +94,7 @@ impl GuestClient {
                 Ok(Err(error)) => last = error,
                 Err(_) => return Err(last),
             }
-            if Instant::now() + pause >= deadline {
+            if from_now(pause) >= deadline {
                 return Err(last);
             }
             sleep(pause).await;
@@ -223,10 +223,7 @@ impl GuestClient {
             .header("connect-protocol-version", "1")
             .header(header::CONTENT_TYPE, content_type);
         if let Some(user) = user {
-            request = request.header(
-                header::AUTHORIZATION,
-                format!("Basic {}", STANDARD.encode(format!("{user}:"))),
-            );
+            request = request.header(header::AUTHORIZATION, authorization(user)?);
         }
         request.body(body).map_err(bad_request)
     }

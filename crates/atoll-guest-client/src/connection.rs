@@ -29,7 +29,7 @@ pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Most headers of a response.
-const HEADERS_MAX: usize = 64;
+pub(crate) const HEADERS_MAX: usize = 64;
 
 /// How long a dial may take.
 const DIAL_BOUND: Duration = Duration::from_secs(10);

@@ -12,6 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::answer::AnswerBody;
 use crate::error::GuestError;
+use crate::moment::from_now;
 
 /// How many bytes a download may have.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +75,7 @@ impl FileReader {
         while self.chunk.is_empty() && self.over == Over::No {
             if !self.waiting {
                 // Counts while somebody waits, not while the caller is busy.
-                let next = Instant::now() + self.silence;
+                let next = from_now(self.silence);
                 self.alarm.as_mut().reset(next);
                 self.waiting = true;
             }

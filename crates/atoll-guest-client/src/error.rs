@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use atoll_protocol::connect::{Code, FrameError, RpcError};
 
+use crate::connection::{HEAD_BYTES_MAX, HEADERS_MAX};
+
 /// Longest text taken over from a guest, in characters.
 const MESSAGE_CHARS_MAX: usize = 1024;
 
@@ -93,12 +95,13 @@ impl From<RpcError> for GuestError {
 
 impl From<hyper::Error> for GuestError {
     fn from(error: hyper::Error) -> Self {
-        let text = describe(&error);
+        let text = harmless(&describe(&error));
         if error.is_parse_too_large() {
-            Self::TooLarge {
-                what: "a response head",
-                limit: crate::connection::HEAD_BYTES_MAX,
-            }
+            // One error for all of them, whose text blames the first.
+            Self::Protocol(format!(
+                "a response head has more than {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers, \
+                 or announces a body of more bytes than can be counted"
+            ))
         } else if error.is_parse() {
             Self::Protocol(text)
         } else {

@@ -17,20 +17,25 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
 use crate::client::{GuestClient, bad_request};
 use crate::error::GuestError;
+use crate::moment::from_now;
 use crate::passage::{Route, answer_headers, request_headers};
 use crate::pool::Outgoing;
 use crate::upload::{UploadBounds, watched};
+use crate::user::ForwardedUser;
 
 /// Longest body of a request that is kept so that it can be sent twice.
 const REPEATABLE_BYTES_MAX: u64 = 64 * 1024;
 
 /// How a request is passed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForwardOptions {
     /// How long the answer's body may be silent; without it, for as long as
     /// whoever reads it waits. Streams need one only as long as the
     /// keep-alive that their client asked for.
     pub silence: Option<Duration>,
+    /// Whose rights it has. A request that a signed URL allows must be passed
+    /// on as [`ForwardedUser::NotNamed`].
+    pub user: ForwardedUser,
 }
 
 impl GuestClient {
@@ -47,7 +52,9 @@ impl GuestClient {
     ///
     /// # Errors
     /// [`GuestError::NotForwarded`] when the request is none of those,
-    /// [`GuestError::Source`] when its body fails, and as for other calls.
+    /// `Rpc { code: Unauthenticated }` when its `Authorization` header is
+    /// broken, [`GuestError::Source`] when its body fails, and as for other
+    /// calls.
     pub async fn forward<B>(
         &self,
         request: Request<B>,
@@ -68,6 +75,9 @@ impl GuestClient {
             .insert(ACCESS_TOKEN_HEADER, self.token()?);
         head.headers_mut()
             .insert(header::HOST, HeaderValue::from_static("guest"));
+        if let Some(user) = options.user.authorization(&parts.headers)? {
+            head.headers_mut().insert(header::AUTHORIZATION, user);
+        }
 
         let answer = if route.is_long() {
             let (body, progress) = watched(body);
@@ -81,7 +91,7 @@ impl GuestClient {
             let sent = self.send(Outgoing::Once(head.map(|()| body.boxed_unsync())));
             progress.guard(sent, self.bounds(route)).await?
         };
-        pass_back(answer, route, options)
+        pass_back(answer, route, options.silence)
     }
 
     fn bounds(&self, route: Route) -> UploadBounds {
@@ -118,7 +128,7 @@ where
 fn pass_back(
     answer: Answer,
     route: Route,
-    options: ForwardOptions,
+    silence: Option<Duration>,
 ) -> Result<Response<ForwardedBody>, GuestError> {
     let status = answer.response.status();
     if status.is_informational() {
@@ -131,9 +141,9 @@ fn pass_back(
     } else {
         answer.delimited()?
     };
-    let headers = answer_headers(answer.headers());
+    let headers = answer_headers(answer.headers(), route);
     let mut response = Response::new(ForwardedBody {
-        alarm: options.silence.map(|silence| Alarm {
+        alarm: silence.map(|silence| Alarm {
             silence,
             sleep: Box::pin(sleep_until(Instant::now())),
             waiting: false,
@@ -197,7 +207,7 @@ impl Alarm {
     /// Counts while somebody waits, not while the reader is busy.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<GuestError> {
         if !self.waiting {
-            self.sleep.as_mut().reset(Instant::now() + self.silence);
+            self.sleep.as_mut().reset(from_now(self.silence));
             self.waiting = true;
         }
         self.sleep

@@ -13,13 +13,13 @@ use crate::error::GuestError;
 /// Checks the frames of a Connect stream as it passes: flags that were agreed
 /// on, payloads of at most `limit` bytes ([`crate::FRAME_BYTES_MAX`] for a
 /// guest's), a last frame, and nothing after it. What is wrong is a
-/// [`GuestError`]; nothing follows it.
+/// [`GuestError`]; nothing follows it. The last frame ends the body and drops
+/// the one below, whether or not the guest closes its own.
 pub fn bounded_frames<B>(body: B, limit: usize) -> BoundedFrames<B> {
     BoundedFrames {
-        body,
+        body: Some(body),
         scanner: FrameScanner::new(limit),
         failure: None,
-        over: false,
     }
 }
 
@@ -30,11 +30,11 @@ pub fn bounded_frames<B>(body: B, limit: usize) -> BoundedFrames<B> {
 /// in good order, with a last frame of its own that says what happened.
 #[derive(Debug)]
 pub struct BoundedFrames<B> {
-    body: B,
+    /// Absent when nothing more is to be read of it.
+    body: Option<B>,
     scanner: FrameScanner,
     /// What is wrong right after the bytes that were passed last.
     failure: Option<FrameError>,
-    over: bool,
 }
 
 impl<B> BoundedFrames<B> {
@@ -79,35 +79,36 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, GuestError>>> {
         loop {
-            if self.over {
-                return Poll::Ready(None);
-            }
             if let Some(error) = self.failure.take() {
-                self.over = true;
                 return Poll::Ready(Some(Err(error.into())));
             }
-            match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            let Some(body) = &mut self.body else {
+                return Poll::Ready(None);
+            };
+            match std::task::ready!(Pin::new(body).poll_frame(context)) {
                 Some(Ok(frame)) => {
                     let Ok(chunk) = frame.into_data() else {
                         continue;
                     };
                     let passed = self.check(&chunk);
+                    if self.failure.is_some() || self.has_ended() {
+                        self.body = None;
+                    }
                     if !passed.is_empty() {
                         return Poll::Ready(Some(Ok(Frame::data(passed))));
                     }
                 }
                 Some(Err(error)) => {
-                    self.over = true;
+                    self.body = None;
                     return Poll::Ready(Some(Err(error.into())));
                 }
                 None => {
-                    self.over = true;
-                    let what = match (self.scanner.has_ended(), self.scanner.held()) {
-                        (true, []) => return Poll::Ready(None),
-                        (false, []) if self.is_between_frames() => {
-                            "a stream ended without its last frame"
-                        }
-                        _ => "a stream ended inside a frame",
+                    self.body = None;
+                    let between = self.is_between_frames() && self.scanner.held().is_empty();
+                    let what = if between {
+                        "a stream ended without its last frame"
+                    } else {
+                        "a stream ended inside a frame"
                     };
                     return Poll::Ready(Some(Err(GuestError::Protocol(what.to_owned()))));
                 }
@@ -116,7 +117,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.over
+        self.body.is_none() && self.failure.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

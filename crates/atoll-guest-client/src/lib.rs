@@ -39,10 +39,12 @@ mod frames;
 mod input;
 mod listing;
 mod messages;
+mod moment;
 mod passage;
 mod pool;
 mod process;
 mod upload;
+mod user;
 mod watch;
 
 pub use atoll_protocol::InitRequest;
@@ -59,4 +61,5 @@ pub use frames::{BoundedFrames, bounded_frames};
 pub use input::{ProcessInput, Signal};
 pub use messages::FRAME_BYTES_MAX;
 pub use process::{Command, Process, ProcessEvent, PtySize};
+pub use user::ForwardedUser;
 pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions};

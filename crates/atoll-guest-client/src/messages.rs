@@ -6,10 +6,12 @@ use std::time::Duration;
 use atoll_protocol::connect::{EndOfStream, FLAG_END_OF_STREAM, Frame, FrameDecoder};
 use buffa::{DecodeOptions, Message};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout};
+use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{Answer, AnswerBody};
-use crate::error::GuestError;
+use crate::error::{GuestError, harmless};
+use crate::moment::after;
 
 /// Content type of a unary call.
 pub(crate) const UNARY_TYPE: &str = "application/proto";
@@ -39,7 +41,10 @@ pub(crate) fn decode<M: Message>(bytes: &[u8]) -> Result<M, GuestError> {
         .with_element_memory_limit(ELEMENT_MEMORY_MAX)
         .with_recursion_limit(8)
         .decode_from_slice(bytes)
-        .map_err(|error| GuestError::Protocol(format!("a message is not understood: {error}")))
+        .map_err(|error| {
+            let text = format!("a message is not understood: {error}");
+            GuestError::Protocol(harmless(&text))
+        })
 }
 
 /// Messages of one answer.
@@ -51,13 +56,16 @@ pub(crate) struct MessageStream {
     /// How long the caller has waited for the frame that comes next.
     waited: Duration,
     deadline: Option<Instant>,
-    grace: Duration,
+    /// When the caller first looked beyond the deadline: from then on the
+    /// guest has a moment to end, whatever it sends meanwhile.
+    late_since: Option<Instant>,
     over: bool,
 }
 
 impl MessageStream {
     /// The messages of an answer that may be silent for `silence`; beyond
-    /// `deadline` it gets only a moment to end.
+    /// `deadline` it gets only a moment to end. That moment begins when the
+    /// caller looks: one that comes late still gets what is on the wire.
     pub(crate) async fn open(
         answer: Answer,
         silence: Duration,
@@ -70,7 +78,7 @@ impl MessageStream {
             silence,
             waited: Duration::ZERO,
             deadline,
-            grace: TIMEOUT_GRACE,
+            late_since: None,
             over: false,
         })
     }
@@ -82,6 +90,7 @@ impl MessageStream {
             if self.over {
                 return Ok(None);
             }
+            self.check_deadline().inspect_err(|_| self.over = true)?;
             match self.decoder.next_frame() {
                 Ok(Some(frame)) => {
                     self.waited = Duration::ZERO;
@@ -101,9 +110,9 @@ impl MessageStream {
             return decode(&frame.payload).map(Some);
         }
         self.over = true;
-        let end: EndOfStream = serde_json::from_slice(&frame.payload).map_err(|error| {
-            GuestError::Protocol(format!("the last frame is not understood: {error}"))
-        })?;
+        // What the parser says quotes the guest.
+        let end: EndOfStream = serde_json::from_slice(&frame.payload)
+            .map_err(|_| GuestError::Protocol("the last frame is not understood".to_owned()))?;
         if let Some(error) = end.error {
             return Err(error.into());
         }
@@ -114,31 +123,48 @@ impl MessageStream {
         }
     }
 
+    /// Gives up a guest that does not come to its end. Frames do not help it:
+    /// one that floods never lets the caller wait.
+    fn check_deadline(&mut self) -> Result<(), GuestError> {
+        let now = Instant::now();
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        let since = *self.late_since.get_or_insert(now);
+        if now < after(since, TIMEOUT_GRACE) {
+            Ok(())
+        } else {
+            Err(not_ended())
+        }
+    }
+
     /// Waits for more bytes.
     async fn receive(&mut self) -> Result<(), GuestError> {
+        // Whoever cancels gets a turn also when bytes are always there.
+        consume_budget().await;
         let start = Instant::now();
         // Whole frames count as signs of life, single bytes do not: a guest
         // that drips does not last.
         let patience = self.silence.saturating_sub(self.waited);
-        let bound = self.deadline.map_or(patience, |deadline| {
-            let left = deadline.saturating_duration_since(start) + self.grace;
-            left.min(patience)
-        });
+        let silent = after(start, patience);
+        let end = self
+            .late_since
+            .or(self.deadline)
+            .map(|since| after(since, TIMEOUT_GRACE));
         let received = {
             let _waiting = Waiting {
                 start,
                 deadline: self.deadline,
                 waited: &mut self.waited,
-                grace: &mut self.grace,
+                late_since: &mut self.late_since,
             };
-            timeout(bound, self.body.frame()).await
+            timeout_at(end.map_or(silent, |end| end.min(silent)), self.body.frame()).await
         };
-        let received = received.map_err(|_| GuestError::Timeout {
-            what: "give a sign of life",
-            bound: if bound == patience {
-                self.silence
-            } else {
-                bound
+        let received = received.map_err(|_| match end {
+            Some(end) if end <= silent => not_ended(),
+            Some(_) | None => GuestError::Timeout {
+                what: "give a sign of life",
+                bound: self.silence,
             },
         })?;
         match received {
@@ -168,22 +194,29 @@ impl MessageStream {
     }
 }
 
-/// Counts the time spent waiting, also when the caller gives up. Only that
-/// time counts: a caller that comes late still gets what is on the wire.
+fn not_ended() -> GuestError {
+    GuestError::Timeout {
+        what: "end the command after its timeout",
+        bound: TIMEOUT_GRACE,
+    }
+}
+
+/// Counts the time spent waiting, also when the caller gives up.
 struct Waiting<'a> {
     start: Instant,
     deadline: Option<Instant>,
     waited: &'a mut Duration,
-    grace: &'a mut Duration,
+    late_since: &'a mut Option<Instant>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
-        *self.waited += now.saturating_duration_since(self.start);
-        if let Some(deadline) = self.deadline {
-            let late = now.saturating_duration_since(deadline.max(self.start));
-            *self.grace = self.grace.saturating_sub(late);
+        *self.waited = self
+            .waited
+            .saturating_add(now.saturating_duration_since(self.start));
+        if let Some(deadline) = self.deadline.filter(|deadline| *deadline <= now) {
+            self.late_since.get_or_insert(deadline.max(self.start));
         }
     }
 }

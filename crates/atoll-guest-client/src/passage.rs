@@ -6,7 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 use crate::error::GuestError;
 
-/// Headers of a request, besides `x-metadata-*` and the user's name.
+/// Headers of a request, besides `x-metadata-*`; the user's name is made anew,
+/// see [`crate::user`].
 /// Lengths are counted anew, and what belongs to one connection stays there.
 static REQUEST_HEADERS: [HeaderName; 13] = [
     header::ACCEPT,
@@ -28,10 +29,9 @@ static REQUEST_HEADERS: [HeaderName; 13] = [
 const METADATA_PREFIX: &str = "x-metadata-";
 
 /// Headers of an answer. Nothing that would speak for the server: no cookies,
-/// no redirects, no policies.
-static ANSWER_HEADERS: [HeaderName; 11] = [
+/// no redirects, no policies, and nothing about caches.
+static ANSWER_HEADERS: [HeaderName; 9] = [
     header::ACCEPT_RANGES,
-    header::CACHE_CONTROL,
     header::CONTENT_DISPOSITION,
     header::CONTENT_ENCODING,
     header::CONTENT_LENGTH,
@@ -39,7 +39,6 @@ static ANSWER_HEADERS: [HeaderName; 11] = [
     header::CONTENT_TYPE,
     header::ETAG,
     header::LAST_MODIFIED,
-    header::VARY,
     HeaderName::from_static("connect-content-encoding"),
 ];
 
@@ -49,8 +48,10 @@ const REQUEST_HEADERS_MAX: usize = 64;
 /// A request that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// One that changes nothing: `/health`, `/metrics`, `/envs`, `GET /files`.
+    /// One that changes nothing: `/health`, `/metrics`, `/envs`.
     Read,
+    /// `GET /files`, which changes nothing either.
+    Download,
     /// An upload.
     Write,
     /// A call of a service, with an answer at its end.
@@ -112,7 +113,7 @@ impl Route {
         let (route, methods): (_, &[Method]) = match path {
             "/health" | "/metrics" | "/envs" => (Self::Read, &[Method::GET, Method::HEAD]),
             "/files" if method == Method::POST => (Self::Write, &[Method::POST]),
-            "/files" => (Self::Read, &[Method::GET, Method::HEAD]),
+            "/files" => (Self::Download, &[Method::GET, Method::HEAD]),
             "/files/compose" => (Self::Write, &[Method::POST]),
             _ => {
                 let route = call("/process.Process/", PROCESS_CALLS)
@@ -130,7 +131,7 @@ impl Route {
 
     /// Whether the guest may see it twice.
     pub(crate) fn repeatable(self) -> bool {
-        matches!(self, Self::Read | Self::Unary(Call::Looks))
+        matches!(self, Self::Read | Self::Download | Self::Unary(Call::Looks))
     }
 
     pub(crate) fn is_stream(self) -> bool {
@@ -160,9 +161,7 @@ impl Route {
 pub(crate) fn request_headers(given: &HeaderMap, route: Route) -> Result<HeaderMap, GuestError> {
     let mut passed = HeaderMap::new();
     for (name, value) in given {
-        let passes = if name == header::AUTHORIZATION {
-            names_a_user(value)
-        } else if name == header::ACCEPT_ENCODING {
+        let passes = if name == header::ACCEPT_ENCODING {
             // Frames of a stream are counted, and only plain ones can be.
             !route.is_call()
         } else {
@@ -179,17 +178,11 @@ pub(crate) fn request_headers(given: &HeaderMap, route: Route) -> Result<HeaderM
     Ok(passed)
 }
 
-/// Whether it is a user's name as clients send it, and not somebody's key.
-fn names_a_user(value: &HeaderValue) -> bool {
-    value
-        .as_bytes()
-        .get(..6)
-        .is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
-}
-
-/// Headers of a guest's answer that a client may see, and two of ours: what a
-/// guest sends is shown as what it says it is, and runs no scripts.
-pub(crate) fn answer_headers(given: &HeaderMap) -> HeaderMap {
+/// Headers of a guest's answer that a client may see, and some of ours: what a
+/// guest sends is shown as what it says it is, runs no scripts, and is kept by
+/// nobody on the way. A cache that believed a guest would give one client's
+/// answer to another.
+pub(crate) fn answer_headers(given: &HeaderMap, route: Route) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for name in &ANSWER_HEADERS {
         // Each of them once: the second one is for somebody who reads differently.
@@ -209,6 +202,10 @@ pub(crate) fn answer_headers(given: &HeaderMap) -> HeaderMap {
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static("sandbox"),
     );
+    passed.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if route == Route::Download && passed.contains_key(header::CONTENT_ENCODING) {
+        passed.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    }
     passed
 }
 
@@ -225,8 +222,8 @@ mod tests {
     fn what_clients_use_passes() {
         for (method, target, expected) in [
             (Method::GET, "/health", Route::Read),
-            (Method::GET, "/files?path=/init", Route::Read),
-            (Method::HEAD, "/files?path=a", Route::Read),
+            (Method::GET, "/files?path=/init", Route::Download),
+            (Method::HEAD, "/files?path=a", Route::Download),
             (Method::POST, "/files?path=a&username=u", Route::Write),
             (Method::POST, "/files/compose", Route::Write),
             (Method::GET, "/metrics", Route::Read),
@@ -317,10 +314,10 @@ mod tests {
             ("connect-timeout-ms", "1000"),
             ("keepalive-ping-interval", "10"),
             ("range", "bytes=0-1"),
-            ("authorization", "Basic dXNlcjo="),
             ("x-metadata-a", "b"),
         ];
         let dropped = [
+            ("authorization", "Basic dXNlcjo="),
             ("x-access-token", "the client's"),
             ("host", "49983-sandbox.example"),
             ("e2b-sandbox-id", "i1"),
@@ -343,10 +340,10 @@ mod tests {
             request_headers(&given, Route::Unary(Call::Acts)).unwrap(),
             headers(&kept)
         );
-        let key = headers(&[("authorization", "Bearer key"), ("accept-encoding", "gzip")]);
+        let encodings = headers(&[("accept-encoding", "gzip")]);
         assert_eq!(
-            request_headers(&key, Route::Read).unwrap(),
-            headers(&[("accept-encoding", "gzip")])
+            request_headers(&encodings, Route::Download).unwrap(),
+            encodings
         );
     }
 
@@ -375,12 +372,50 @@ mod tests {
             ("alt-svc", "h2=\"elsewhere:443\""),
         ]);
         assert_eq!(
-            answer_headers(&given),
+            answer_headers(&given, Route::Read),
             headers(&[
                 ("content-type", "text/html"),
                 ("x-content-type-options", "nosniff"),
                 ("content-security-policy", "sandbox"),
+                ("cache-control", "no-store"),
             ])
+        );
+    }
+
+    #[test]
+    fn nobody_keeps_what_a_guest_says() {
+        let ours = [
+            ("x-content-type-options", "nosniff"),
+            ("content-security-policy", "sandbox"),
+            ("cache-control", "no-store"),
+        ];
+        let wishes = [
+            ("cache-control", "public, max-age=31536000, immutable"),
+            ("vary", "*"),
+            ("expires", "Fri, 31 Dec 9999 23:59:59 GMT"),
+            ("age", "0"),
+            ("pragma", "cache"),
+            ("surrogate-control", "max-age=31536000"),
+            ("cdn-cache-control", "max-age=31536000"),
+        ];
+        let gzip = [("content-encoding", "gzip")];
+        let given = headers(&[&wishes[..], &gzip].concat());
+        for (route, own) in [
+            (Route::Download, &[("vary", "accept-encoding")][..]),
+            (Route::Read, &[]),
+            (Route::Write, &[]),
+            (Route::Unary(Call::Looks), &[]),
+            (Route::Stream(Call::Acts), &[]),
+        ] {
+            assert_eq!(
+                answer_headers(&given, route),
+                headers(&[&ours[..], &gzip, own].concat()),
+                "{route:?}"
+            );
+        }
+        assert_eq!(
+            answer_headers(&headers(&wishes), Route::Download),
+            headers(&ours)
         );
     }
 }

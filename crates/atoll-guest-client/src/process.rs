@@ -10,13 +10,14 @@ use atoll_protocol::envd::process_oneof::{Event, Output};
 use atoll_protocol::status::ExitStatus;
 use buffa::Message;
 use bytes::Bytes;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::answer::ANSWER_BOUND;
 use crate::client::GuestClient;
 use crate::error::GuestError;
 use crate::input::{ProcessInput, Target, selector};
 use crate::messages::MessageStream;
+use crate::moment::from_now;
 
 /// Longest timeout that the protocol can carry.
 const TIMEOUT_MILLIS_MAX: u128 = 9_999_999_999;
@@ -154,7 +155,7 @@ impl GuestClient {
             let millis = limit.as_millis().clamp(1, TIMEOUT_MILLIS_MAX);
             headers.push(("connect-timeout-ms", millis.to_string()));
         }
-        let deadline = limit.map(|limit| Instant::now() + limit);
+        let deadline = limit.map(from_now);
         let answer = self.stream(method, message, user, headers).await?;
         let mut events = EventStream {
             messages: MessageStream::open(answer, self.silence(), deadline).await?,

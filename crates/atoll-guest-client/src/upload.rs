@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Answer;
 use crate::error::GuestError;
+use crate::moment::{after, from_now};
 
 /// Whose turn it is in an upload.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Progress {
         let mut sent = std::pin::pin!(sent);
         let answer = loop {
             // The turn may change meanwhile, and with it the bound.
-            let soon = Instant::now() + bounds.answer.unwrap_or(bounds.silence);
+            let soon = from_now(bounds.answer.unwrap_or(bounds.silence));
             let (deadline, _) = self.deadline(bounds);
             let check = deadline.min(soon);
             tokio::select! {
@@ -96,13 +97,16 @@ impl Progress {
         UploadBounds { silence, answer }: UploadBounds,
     ) -> (Instant, Option<GuestError>) {
         let late = |what, since: Instant, bound| {
-            (since + bound, Some(GuestError::Timeout { what, bound }))
+            (
+                after(since, bound),
+                Some(GuestError::Timeout { what, bound }),
+            )
         };
         match (&*lock(&self.0), answer) {
             (Turn::Guest(since), _) => late("take the upload", *since, silence),
             (Turn::Answer(since), Some(bound)) => late("answer", *since, bound),
             (Turn::Answer(_), None) | (Turn::Caller | Turn::Failed(_), _) => {
-                (Instant::now() + silence, None)
+                (from_now(silence), None)
             }
         }
     }

@@ -14,13 +14,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use atoll_guest_client::{
-    BoundedFrames, FRAME_BYTES_MAX, ForwardOptions, ForwardedBody, GuestClient, GuestError,
-    bounded_frames,
+    BoundedFrames, Code, FRAME_BYTES_MAX, ForwardOptions, ForwardedBody, ForwardedUser,
+    GuestClient, GuestError, bounded_frames,
 };
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Body, Frame};
 use support::{END, STREAM_HEAD, answer, drips, floods, liar, read_head, says, stalls};
 
 const WATCH: &str = "/filesystem.Filesystem/WatchDir";
@@ -101,7 +101,8 @@ async fn a_request_arrives_with_our_secret_and_nothing_of_the_way() {
             "content-length",
             "content-type",
             "x-content-type-options",
-            "content-security-policy"
+            "content-security-policy",
+            "cache-control",
         ]
     );
     assert_eq!(whole(response).await.unwrap(), "{}");
@@ -119,6 +120,57 @@ async fn a_request_arrives_with_our_secret_and_nothing_of_the_way() {
         ]
     );
     assert_eq!(body, br#"{"path":"x"}"#);
+}
+
+#[tokio::test]
+async fn a_signed_url_gives_no_rights_beside_it() {
+    let signed = "/files?path=a&username=user&signature=v1_x";
+    for (user, named) in [
+        // `root:secret` becomes `root:`.
+        (ForwardedUser::AsNamed, Some("Basic cm9vdDo=")),
+        (ForwardedUser::NotNamed, None),
+        (
+            ForwardedUser::Always("user".to_owned()),
+            Some("Basic dXNlcjo="),
+        ),
+    ] {
+        let (client, requests) = recording(answer("200 OK", "", b""));
+        let request = Request::get(signed)
+            .header("authorization", "Basic cm9vdDpzZWNyZXQ=")
+            .body(Empty::<Bytes>::new())
+            .unwrap();
+        let options = ForwardOptions {
+            user,
+            ..ForwardOptions::default()
+        };
+        client.forward(request, options).await.unwrap();
+        let (head, _) = requests.recv().unwrap();
+        assert_eq!(support::header(&head, "authorization"), named);
+    }
+}
+
+#[tokio::test]
+async fn whoever_names_two_users_is_nobody() {
+    let client = liar(|_| panic!("the guest was asked"));
+    let request = Request::get("/files?path=a")
+        .header("authorization", "Basic dXNlcjo=")
+        .header("authorization", "Basic cm9vdDo=")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let error = client
+        .forward(request, ForwardOptions::default())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            GuestError::Rpc {
+                code: Code::Unauthenticated,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
@@ -241,6 +293,7 @@ async fn a_body_may_be_silent_unless_told() {
 
     let options = ForwardOptions {
         silence: Some(Duration::from_secs(60)),
+        ..ForwardOptions::default()
     };
     let request = Request::post(WATCH).body(Full::from("{}")).unwrap();
     let mut body = client.forward(request, options).await.unwrap().into_body();
@@ -256,6 +309,35 @@ async fn good_frames_pass_untouched() {
     let client = says([STREAM_HEAD, &frames].concat());
     let body = framed(&client).await;
     assert_eq!(body.collect().await.unwrap().to_bytes(), frames);
+}
+
+#[tokio::test]
+async fn the_last_frame_ends_a_stream_and_its_connection() {
+    let (closed, mut closings) = tokio::sync::mpsc::unbounded_channel();
+    for last in [END, &[2, 0, 0, 0, 0]] {
+        let frames = [&[0, 0, 0, 0, 3][..], b"abc", last].concat();
+        let said = [STREAM_HEAD, &frames].concat();
+        let closed = closed.clone();
+        // It never closes its side.
+        let client = liar(move |mut stream| {
+            stream.write_all(&said).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+            closed.send(()).unwrap();
+        });
+        let mut body = framed(&client).await;
+        let mut passed = Vec::new();
+        let reading = async {
+            while let Some(frame) = body.frame().await {
+                passed.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            }
+        };
+        let bound = Duration::from_secs(10);
+        tokio::time::timeout(bound, reading).await.unwrap();
+        assert_eq!(passed, frames);
+        assert!(body.has_ended() && body.is_end_stream());
+        // While the body is still there: a server may keep it.
+        tokio::time::timeout(bound, closings.recv()).await.unwrap();
+    }
 }
 
 #[tokio::test]

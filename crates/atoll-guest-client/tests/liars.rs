@@ -212,6 +212,47 @@ async fn words_that_move_the_cursor() {
     assert_eq!(error.to_string(), "not_found: \u{fffd}[2J gone");
 }
 
+/// The frame that ends a stream with this.
+fn last(payload: &str) -> Vec<u8> {
+    atoll_protocol::connect::encode_frame(2, payload.as_bytes())
+        .unwrap()
+        .to_vec()
+}
+
+#[tokio::test]
+async fn words_where_none_belong_are_not_repeated() {
+    let long = "x".repeat(1_000_000);
+    for word in ["\\u001b[2J", &long] {
+        let code = format!(r#"{{"code":"{word}","message":"no"}}"#);
+        let error = first_error(&stream(&[START, &last(&format!(r#"{{"error":{code}}}"#))])).await;
+        assert_eq!(error.to_string(), "unknown: no");
+        for payload in [
+            format!(r#"{{"error":"{word}"}}"#),
+            format!(r#"{{"error":{{"code":{{"{word}":1}}}}}}"#),
+            format!(r#""{word}""#),
+        ] {
+            let error = first_error(&stream(&[START, &last(&payload)])).await;
+            assert_eq!(
+                error.to_string(),
+                "the guest broke the protocol: the last frame is not understood"
+            );
+        }
+    }
+    let body = br#"{"code":"\u001b[2J","message":"no"}"#;
+    let error = start(&says(support::answer("404 Not Found", "", body))).await;
+    assert_eq!(error.to_string(), "unknown: no");
+}
+
+#[tokio::test]
+async fn a_length_that_no_body_has() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-length: 18446744073709551615\r\n\r\n";
+    let error = start(&says(head)).await;
+    assert!(
+        matches!(&error, GuestError::Protocol(text) if text.contains("announces a body")),
+        "{error}"
+    );
+}
+
 #[tokio::test]
 async fn a_connection_that_closes_without_a_word() {
     assert!(matches!(

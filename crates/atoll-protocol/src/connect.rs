@@ -219,7 +219,8 @@ pub struct RpcError {
     pub message: String,
 }
 
-/// Kinds of errors.
+/// Kinds of errors. A name that this version does not know is read as
+/// [`Code::Unknown`], as the Connect specification wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(
@@ -228,7 +229,6 @@ pub struct RpcError {
 )]
 pub enum Code {
     Canceled,
-    Unknown,
     InvalidArgument,
     DeadlineExceeded,
     NotFound,
@@ -243,6 +243,8 @@ pub enum Code {
     Unavailable,
     DataLoss,
     Unauthenticated,
+    #[serde(other)]
+    Unknown,
 }
 
 impl Code {
@@ -380,5 +382,19 @@ mod tests {
             serde_json::to_string(&Code::NotFound).unwrap(),
             format!("\"{}\"", Code::NotFound)
         );
+    }
+
+    #[test]
+    fn names_that_nobody_knows_are_unknown() {
+        for name in ["unknown", "", "not found", "\\u001b[2J"] {
+            let code: Code = serde_json::from_str(&format!("\"{name}\"")).unwrap();
+            assert_eq!(code, Code::Unknown, "{name}");
+        }
+        assert_eq!(
+            serde_json::to_string(&Code::Unknown).unwrap(),
+            "\"unknown\""
+        );
+        // Errors of plain routes have a number there and are none of ours.
+        assert!(serde_json::from_str::<RpcError>(r#"{"code":404,"message":""}"#).is_err());
     }
 }
