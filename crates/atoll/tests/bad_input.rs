@@ -185,10 +185,7 @@ fn files_that_are_not_there_or_not_files_are_refused() {
             &[part],
         );
     }
-    for (target, part) in [
-        ("/proc/1/x", "/proc/1/x"),
-        ("/home/user", "/home/user"),
-    ] {
+    for (target, part) in [("/proc/1/x", "/proc/1/x"), ("/home/user", "/home/user")] {
         let file = format!("here:{target}");
         let finished = home.run(["run", "--file", &file, "-l", "bash", "-c", "true"]);
         assert_refused(&finished, &[part]);
