@@ -18,7 +18,7 @@ use crate::pool::Outgoing;
 use crate::upload::{UploadBounds, watched};
 
 /// Bytes of an upload in memory at once.
-const CHUNK_BYTES: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Content type of a file whose content means nothing to us.
 const FILE_TYPE: &str = "application/octet-stream";

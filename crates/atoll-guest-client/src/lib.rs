@@ -14,6 +14,7 @@
 //! | 128 MiB, 30 s, and 256 MiB of entries | a list |
 //! | 1 MiB | a frame of a stream |
 //! | 90 s, or as told | silence of a stream or a file; only whole frames break it |
+//! | 10 s | the end of a command beyond its timeout, whatever is sent meanwhile |
 //! | 4 connections, 5 s | what is kept idle |
 //!
 //! ```text
