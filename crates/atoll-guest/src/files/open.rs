@@ -46,7 +46,7 @@ pub(super) fn to_write(path: &str, user: &User, metadata: &Metadata) -> Result<F
             metadata::replace(&file, metadata).map_err(|source| match source.raw_os_error() {
                 Some(libc::ENOSPC | libc::E2BIG) => MetadataError::NoRoom.into(),
                 _ => failed("keep the metadata of", source),
-            })?
+            })?;
         }
     }
     if stat.len() > 0 {
