@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use atoll_protocol::signature::{Operation, SignatureError, SignedUrl};
 use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest};
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -17,7 +17,9 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use tokio::time::timeout;
 
+use crate::boot::connections::Standing;
 use crate::boot::is_init;
 use crate::files::{FileQuery, refuse};
 use crate::settings::{Access, Settings};
@@ -27,6 +29,10 @@ const UNAUTHORIZED: &str =
 
 /// Said where a signature would have been good enough, but a token was sent.
 const WRONG_TOKEN: &str = "access token present in header but does not match";
+
+/// Longest body of `/init`, and longest time for it.
+const INIT_BYTES_MAX: usize = 1024 * 1024;
+const INIT_BOUND: Duration = Duration::from_secs(5);
 
 /// Body of every error outside of RPC.
 #[derive(Debug, Serialize)]
@@ -54,8 +60,18 @@ pub(crate) async fn require_token(
     next: Next,
 ) -> Response {
     match settings.check(presented_token(request.headers())) {
-        Access::Granted => next.run(request).await,
+        Access::Granted => {
+            trust(&request);
+            next.run(request).await
+        }
         Access::Denied | Access::Uninitialized => refuse(request, unauthorized(UNAUTHORIZED)).await,
+    }
+}
+
+/// Keeps the connection of a request, whoever else connects.
+fn trust(request: &Request) {
+    if let Some(standing) = request.extensions().get::<Standing>() {
+        standing.trust();
     }
 }
 
@@ -86,6 +102,7 @@ pub(crate) async fn require_token_or_signature(
             }
         }
     }
+    trust(&request);
     match query {
         Ok(query) => {
             request.extensions_mut().insert(query);
@@ -134,14 +151,37 @@ pub(crate) async fn health() -> Response {
 }
 
 /// `POST /init`: the first call sets the token, later ones must present it.
-pub(crate) async fn init(
-    State(settings): State<Arc<Settings>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    let access = settings.check(presented_token(&headers));
+pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request) -> Response {
+    let place = match settings.check(presented_token(request.headers())) {
+        Access::Denied => return refuse(request, unauthorized(UNAUTHORIZED)).await,
+        Access::Uninitialized => Some(settings.first_inits.enter()),
+        Access::Granted => {
+            trust(&request);
+            None
+        }
+    };
+    let turned_away = async {
+        match &place {
+            Some(place) => place.turned_away().await,
+            None => std::future::pending().await,
+        }
+    };
+    let (head, body) = request.into_parts();
+    let body = tokio::select! {
+        body = init_body(body) => body,
+        () = turned_away => Err((
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many say the first /init at once".to_owned(),
+        )),
+    };
+    let body = match body {
+        Ok(body) => body,
+        Err((status, message)) => return error_response(status, &message),
+    };
+    // Somebody else may have set the token meanwhile.
+    let access = settings.check(presented_token(&head.headers));
     if access == Access::Denied {
-        return error_response(StatusCode::UNAUTHORIZED, UNAUTHORIZED);
+        return unauthorized(UNAUTHORIZED);
     }
     let init: InitRequest = match serde_json::from_slice(&body) {
         Ok(init) => init,
@@ -163,6 +203,23 @@ pub(crate) async fn init(
         publish_identity(&settings.env());
     }
     StatusCode::NO_CONTENT.into_response()
+}
+
+/// The body of `/init`, or why it is none.
+async fn init_body(body: Body) -> Result<Bytes, (StatusCode, String)> {
+    match timeout(INIT_BOUND, to_bytes(body, INIT_BYTES_MAX)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => Err((
+            StatusCode::BAD_REQUEST,
+            format!(
+                "the body of /init broke off or is longer than {INIT_BYTES_MAX} bytes: {error}"
+            ),
+        )),
+        Err(_) => Err((
+            StatusCode::REQUEST_TIMEOUT,
+            "the body of /init takes too long".to_owned(),
+        )),
+    }
 }
 
 /// Writes what programs in the sandbox look for in order to learn where they

@@ -5,6 +5,8 @@
 //! the pipe at its standard input tells. Then it serves until `SIGTERM`; when
 //! PID 1 ends, the kernel ends everything else in the sandbox.
 
+pub(crate) mod connections;
+
 use std::env;
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +17,6 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitOptions};
 use tokio::net::TcpListener;
@@ -108,10 +109,6 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
     if listen.is_some() {
         println!("{}", listener.local_addr()?);
     }
-    let listener = listener.tap_io(|stream| {
-        // Without it the first event waits for an acknowledgement.
-        let _ = stream.set_nodelay(true);
-    });
 
     let settings = Arc::new(Settings::default());
     let rpc = rpc::service(
@@ -120,7 +117,7 @@ async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
     );
     let app = routes(settings, rpc);
     tokio::select! {
-        served = async { axum::serve(listener, app).await } => served,
+        served = connections::serve(listener, app) => served,
         _ = terminate.recv() => {
             if !is_init() {
                 process::tree::kill_descendants_of_self().await;

@@ -2,21 +2,36 @@
 //! and the secret.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use atoll_protocol::InitRequest;
 use atoll_protocol::signature::{SignatureError, SignedUrl, equal_in_constant_time};
 
+use crate::boot::connections::Crowd;
 use crate::paths::{self, PathError};
 use crate::users::{User, UserError, Users};
 
 /// User of requests that name none, when `/init` named none either.
 const DEFAULT_USER: &str = "user";
 
+/// How many may say the first `/init` at once.
+const FIRST_INITS_MAX: usize = 8;
+
 /// Shared settings of the guest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Settings {
     current: Mutex<Current>,
+    /// Who tries to be the first.
+    pub(crate) first_inits: Arc<Crowd>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            current: Mutex::default(),
+            first_inits: Arc::new(Crowd::new(FIRST_INITS_MAX)),
+        }
+    }
 }
 
 #[derive(Debug, Default, Clone)]

@@ -89,8 +89,13 @@ pub fn receive(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
     let mut piece = [0; 64 * 1024];
     // What came before a reset is the answer.
-    while let Ok(got @ 1..) = stream.read(&mut piece) {
-        bytes.extend_from_slice(&piece[..got]);
+    loop {
+        match stream.read(&mut piece) {
+            Ok(got @ 1..) => bytes.extend_from_slice(&piece[..got]),
+            // A read with a bound is not taken up again by the kernel.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            _ => break,
+        }
     }
     parse(&bytes)
 }
