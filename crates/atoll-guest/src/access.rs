@@ -79,6 +79,15 @@ fn unauthorized(message: &str) -> Response {
     error_response(StatusCode::UNAUTHORIZED, message)
 }
 
+/// What a request for `/files` was admitted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// The token: whoever has it may be anybody.
+    Token,
+    /// A signature of a URL: nothing but that URL says who asks.
+    Signature,
+}
+
 /// Lets a request for `/files` pass when it presents the token or, without
 /// one, a signature of what it asks for. Handlers get what was checked.
 pub(crate) async fn require_token_or_signature(
@@ -88,8 +97,8 @@ pub(crate) async fn require_token_or_signature(
 ) -> Response {
     let token = presented_token(request.headers()).filter(|token| !token.is_empty());
     let query = FileQuery::from_uri(request.uri());
-    match (settings.check(token), token) {
-        (Access::Granted, _) => {}
+    let admission = match (settings.check(token), token) {
+        (Access::Granted, _) => Admission::Token,
         (Access::Uninitialized, _) => return unauthorized(UNAUTHORIZED),
         (Access::Denied, Some(_)) => return unauthorized(WRONG_TOKEN),
         (Access::Denied, None) => {
@@ -100,12 +109,14 @@ pub(crate) async fn require_token_or_signature(
             if let Err(error) = checked {
                 return unauthorized(&error.to_string());
             }
+            Admission::Signature
         }
-    }
+    };
     trust(&request);
     match query {
         Ok(query) => {
             request.extensions_mut().insert(query);
+            request.extensions_mut().insert(admission);
             next.run(request).await
         }
         Err(error) => error.into_response(),
