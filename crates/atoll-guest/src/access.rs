@@ -2,6 +2,9 @@
 //! requests that present the token, or for `/files` a signature by its holder.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -211,7 +214,7 @@ pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request
     }
     settings.apply(init);
     if is_init() {
-        publish_identity(&settings.env());
+        publish_identity(Path::new("/run/e2b"), &settings.env());
     }
     StatusCode::NO_CONTENT.into_response()
 }
@@ -236,14 +239,29 @@ async fn init_body(body: Body) -> Result<Bytes, (StatusCode, String)> {
 /// Writes what programs in the sandbox look for in order to learn where they
 /// are, `/run/e2b/.E2B_SANDBOX` and its like. Only a convenience for them,
 /// so a root that cannot be written to is no error.
-fn publish_identity(env: &BTreeMap<String, String>) {
-    let directory = Path::new("/run/e2b");
+fn publish_identity(directory: &Path, env: &BTreeMap<String, String>) {
     let _ = std::fs::create_dir_all(directory);
     for name in ["E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID"] {
         if let Some(value) = env.get(name) {
-            let _ = std::fs::write(directory.join(format!(".{name}")), value);
+            let _ = write_regular(&directory.join(format!(".{name}")), value);
         }
     }
+}
+
+/// Writes a file, and nothing that root of the sandbox may have put in its
+/// place: a pipe would let us wait, and a link leads elsewhere.
+fn write_regular(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// `GET /envs`.
@@ -274,6 +292,44 @@ pub(crate) fn basic_user(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_identity_is_written_to_files_only() {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str| place.path().join(name);
+        let env = ["E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID", "OTHER"]
+            .map(|name| (name.to_owned(), format!("value of {name}")));
+        let env = BTreeMap::from(env);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            file(".E2B_SANDBOX"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        // Somebody who reads it would let us open it.
+        let reader = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(file(".E2B_SANDBOX"))
+            .unwrap();
+        std::fs::write(file("elsewhere"), "kept").unwrap();
+        std::os::unix::fs::symlink("elsewhere", file(".E2B_SANDBOX_ID")).unwrap();
+        std::fs::write(file(".E2B_TEMPLATE_ID"), "a longer text than the new one").unwrap();
+        publish_identity(place.path(), &env);
+        let read = |name| std::fs::read_to_string(file(name)).unwrap();
+        assert_eq!(
+            (read("elsewhere"), read(".E2B_TEMPLATE_ID")),
+            ("kept".to_owned(), "value of E2B_TEMPLATE_ID".to_owned())
+        );
+        let mut got = Vec::new();
+        io::Read::read_to_end(&mut &reader, &mut got).unwrap();
+        assert_eq!(got, b"");
+        drop(reader);
+        publish_identity(place.path(), &env);
+        assert!(!file(".OTHER").exists());
+    }
 
     #[test]
     fn the_user_comes_from_basic_authorization() {
