@@ -2,6 +2,9 @@
 //! requests that present the token, or for `/files` a signature by its holder.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -79,6 +82,15 @@ fn unauthorized(message: &str) -> Response {
     error_response(StatusCode::UNAUTHORIZED, message)
 }
 
+/// What a request for `/files` was admitted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// The token: whoever has it may be anybody.
+    Token,
+    /// A signature of a URL: nothing but that URL says who asks.
+    Signature,
+}
+
 /// Lets a request for `/files` pass when it presents the token or, without
 /// one, a signature of what it asks for. Handlers get what was checked.
 pub(crate) async fn require_token_or_signature(
@@ -88,8 +100,8 @@ pub(crate) async fn require_token_or_signature(
 ) -> Response {
     let token = presented_token(request.headers()).filter(|token| !token.is_empty());
     let query = FileQuery::from_uri(request.uri());
-    match (settings.check(token), token) {
-        (Access::Granted, _) => {}
+    let admission = match (settings.check(token), token) {
+        (Access::Granted, _) => Admission::Token,
         (Access::Uninitialized, _) => return unauthorized(UNAUTHORIZED),
         (Access::Denied, Some(_)) => return unauthorized(WRONG_TOKEN),
         (Access::Denied, None) => {
@@ -100,12 +112,14 @@ pub(crate) async fn require_token_or_signature(
             if let Err(error) = checked {
                 return unauthorized(&error.to_string());
             }
+            Admission::Signature
         }
-    }
+    };
     trust(&request);
     match query {
         Ok(query) => {
             request.extensions_mut().insert(query);
+            request.extensions_mut().insert(admission);
             next.run(request).await
         }
         Err(error) => error.into_response(),
@@ -200,7 +214,7 @@ pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request
     }
     settings.apply(init);
     if is_init() {
-        publish_identity(&settings.env());
+        publish_identity(Path::new("/run/e2b"), &settings.env());
     }
     StatusCode::NO_CONTENT.into_response()
 }
@@ -225,14 +239,29 @@ async fn init_body(body: Body) -> Result<Bytes, (StatusCode, String)> {
 /// Writes what programs in the sandbox look for in order to learn where they
 /// are, `/run/e2b/.E2B_SANDBOX` and its like. Only a convenience for them,
 /// so a root that cannot be written to is no error.
-fn publish_identity(env: &BTreeMap<String, String>) {
-    let directory = Path::new("/run/e2b");
+fn publish_identity(directory: &Path, env: &BTreeMap<String, String>) {
     let _ = std::fs::create_dir_all(directory);
     for name in ["E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID"] {
         if let Some(value) = env.get(name) {
-            let _ = std::fs::write(directory.join(format!(".{name}")), value);
+            let _ = write_regular(&directory.join(format!(".{name}")), value);
         }
     }
+}
+
+/// Writes a file, and nothing that root of the sandbox may have put in its
+/// place: a pipe would let us wait, and a link leads elsewhere.
+fn write_regular(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// `GET /envs`.
@@ -263,6 +292,44 @@ pub(crate) fn basic_user(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_identity_is_written_to_files_only() {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str| place.path().join(name);
+        let env = ["E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID", "OTHER"]
+            .map(|name| (name.to_owned(), format!("value of {name}")));
+        let env = BTreeMap::from(env);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            file(".E2B_SANDBOX"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        // Somebody who reads it would let us open it.
+        let reader = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(file(".E2B_SANDBOX"))
+            .unwrap();
+        std::fs::write(file("elsewhere"), "kept").unwrap();
+        std::os::unix::fs::symlink("elsewhere", file(".E2B_SANDBOX_ID")).unwrap();
+        std::fs::write(file(".E2B_TEMPLATE_ID"), "a longer text than the new one").unwrap();
+        publish_identity(place.path(), &env);
+        let read = |name| std::fs::read_to_string(file(name)).unwrap();
+        assert_eq!(
+            (read("elsewhere"), read(".E2B_TEMPLATE_ID")),
+            ("kept".to_owned(), "value of E2B_TEMPLATE_ID".to_owned())
+        );
+        let mut got = Vec::new();
+        io::Read::read_to_end(&mut &reader, &mut got).unwrap();
+        assert_eq!(got, b"");
+        drop(reader);
+        publish_identity(place.path(), &env);
+        assert!(!file(".OTHER").exists());
+    }
 
     #[test]
     fn the_user_comes_from_basic_authorization() {

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 /// More of `/etc/passwd` or `/etc/group` is not read.
 const DATABASE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -156,10 +158,22 @@ fn parse_passwd(line: &str) -> Option<User> {
     })
 }
 
-fn read_bounded(path: &str) -> String {
+/// Reads a database. One that is unreadable has no entries: the user is then
+/// unknown.
+///
+/// All else waits meanwhile, so what could let us wait is not read: root of
+/// the sandbox may put a pipe in its place.
+fn read_bounded(path: impl AsRef<Path>) -> String {
     let mut bytes = Vec::new();
-    // An unreadable database is one without entries: the user is then unknown.
-    let _ = File::open(path).and_then(|file| file.take(DATABASE_BYTES_MAX).read_to_end(&mut bytes));
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path);
+    if let Ok(file) = file
+        && file.metadata().is_ok_and(|stat| stat.is_file())
+    {
+        let _ = file.take(DATABASE_BYTES_MAX).read_to_end(&mut bytes);
+    }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -243,6 +257,21 @@ mod tests {
             [0, 27, 29, 42].map(|gid| names.group(gid)),
             ["root", "sudo", "audio", "42"]
         );
+    }
+
+    #[test]
+    fn a_pipe_is_no_database_and_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let (pipe, link) = (place.path().join("pipe"), place.path().join("link"));
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(read_bounded(&pipe), "");
+        assert_eq!(read_bounded(place.path()), "");
+        assert_eq!(read_bounded("/dev/zero"), "");
+        // A link to a database is one.
+        std::fs::write(place.path().join("passwd"), "text").unwrap();
+        std::os::unix::fs::symlink("passwd", &link).unwrap();
+        assert_eq!(read_bounded(&link), "text");
     }
 
     #[test]

@@ -233,3 +233,39 @@ async fn before_init_no_signature_opens() {
         assert_eq!(ask(&guest, &start).refusal(), unauthorized(text), "{start}");
     }
 }
+
+#[tokio::test]
+async fn a_signature_binds_the_user() {
+    let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
+    let path = place.path().join("x");
+    let path = path.to_str().unwrap();
+    let url = SignedUrl {
+        operation: Operation::Write,
+        ..read(path)
+    };
+    let (write, read) = (encode(&url.sign(TOKEN)), encode(&read(path).sign(TOKEN)));
+    let path = encode(path);
+    // "no-such-user:", which is an error wherever it counts.
+    let other = ("Authorization", "Basic bm8tc3VjaC11c2VyOg==");
+    let put = ask_bare(
+        guest.address,
+        &format!("POST /files?path={path}&signature={write}"),
+        &[OCTETS, other],
+        b"written",
+    );
+    assert_eq!(put.status, 200, "{:?}", put.json());
+    let get = format!("GET /files?path={path}");
+    let signed = format!("{get}&signature={read}");
+    assert_eq!(
+        ask_bare(guest.address, &signed, &[other], b"").body,
+        b"written"
+    );
+    // With the token it counts, whatever else is there.
+    let token = ("X-Access-Token", TOKEN);
+    for start in [&get, &signed] {
+        assert_eq!(
+            ask_bare(guest.address, start, &[other, token], b"").refusal(),
+            unauthorized("invalid username: 'no-such-user'")
+        );
+    }
+}

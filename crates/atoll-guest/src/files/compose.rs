@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::{FileError, Written, as_user, open, request_user};
-use crate::access::error_response;
+use crate::access::{Admission, error_response};
 use crate::metadata::Metadata;
 use crate::settings::Settings;
 use crate::users::User;
@@ -68,7 +68,12 @@ async fn composed(
     if request.destination.is_empty() {
         return Err(FileError::Request("`destination` is required".to_owned()));
     }
-    let user = request_user(settings, request.username.as_deref(), headers)?;
+    let user = request_user(
+        settings,
+        request.username.as_deref(),
+        headers,
+        Admission::Token,
+    )?;
     let destination = settings.resolve(&request.destination, &user)?;
     let mut sources = Vec::new();
     for source in &request.source_paths {

@@ -14,16 +14,17 @@ use super::encoding::{self, Accepted, Coding};
 use super::range::{self, Wanted};
 use super::read::{self, Content};
 use super::{FileError, FileQuery, disposition, request_user};
-use crate::access::error_response;
+use crate::access::{Admission, error_response};
 use crate::settings::Settings;
 
 /// `GET /files`, and `HEAD`.
 pub(crate) async fn download(
     State(settings): State<Arc<Settings>>,
     Extension(query): Extension<FileQuery>,
+    Extension(admission): Extension<Admission>,
     headers: HeaderMap,
 ) -> Response {
-    let mut response = find(&settings, &query, &headers)
+    let mut response = find(&settings, &query, &headers, admission)
         .await
         .unwrap_or_else(FileError::into_response);
     // Also on refusals: another client's headers may be answered otherwise.
@@ -37,8 +38,9 @@ async fn find(
     settings: &Settings,
     query: &FileQuery,
     headers: &HeaderMap,
+    admission: Admission,
 ) -> Result<Response, FileError> {
-    let user = request_user(settings, query.username.as_deref(), headers)?;
+    let user = request_user(settings, query.username.as_deref(), headers, admission)?;
     let path = settings.resolve(query.path.as_deref().unwrap_or_default(), &user)?;
     let content = read::open(&user, &path).await?;
     let modified = conditions::modified(&content.stat);

@@ -41,7 +41,7 @@ pub(crate) use parts::read_form;
 pub(crate) use query::FileQuery;
 pub(crate) use upload::upload;
 
-use crate::access::basic_user;
+use crate::access::{Admission, basic_user};
 use crate::metadata::Metadata;
 use crate::rights::act_as;
 use crate::settings::Settings;
@@ -73,16 +73,22 @@ impl Written {
     }
 }
 
-/// The user of a request: the one it names, the one it authorizes, or the default one.
+/// The user of a request: the one it names, the one it authorizes, or the
+/// default one. Who holds a signed URL must not choose another user than it
+/// names, so its headers do not count.
 fn request_user(
     settings: &Settings,
     named: Option<&str>,
     headers: &HeaderMap,
+    admission: Admission,
 ) -> Result<User, FileError> {
     let named = named
         .filter(|name| !name.is_empty())
         .map(str::to_owned)
-        .or_else(|| basic_user(headers));
+        .or_else(|| match admission {
+            Admission::Token => basic_user(headers),
+            Admission::Signature => None,
+        });
     Ok(settings.user(named.as_deref())?)
 }
 

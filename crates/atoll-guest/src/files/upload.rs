@@ -13,6 +13,7 @@ use super::encoding::{self, ByteStream};
 use super::parts::Parts;
 use super::write::write;
 use super::{FileError, FileQuery, Written, request_user};
+use crate::access::Admission;
 use crate::metadata::{self, Metadata};
 use crate::settings::Settings;
 use crate::users::User;
@@ -28,12 +29,13 @@ const WRITTEN_BYTES_EACH: usize = 256;
 pub(crate) async fn upload(
     State(settings): State<Arc<Settings>>,
     Extension(query): Extension<FileQuery>,
+    Extension(admission): Extension<Admission>,
     request: Request,
 ) -> Result<Response, FileError> {
     let headers = request.headers();
     let upload = Upload {
         settings: &settings,
-        user: request_user(&settings, query.username.as_deref(), headers)?,
+        user: request_user(&settings, query.username.as_deref(), headers, admission)?,
         path: query.path.as_deref().filter(|path| !path.is_empty()),
         metadata: metadata::from_headers(headers)?,
     };
