@@ -3,7 +3,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `boot` | start and end of PID 1, zombies |
+//! | `boot` | start and end of PID 1, zombies, who may stay connected |
 //! | `access` | who may ask: `/init` first, then the token or a signature |
 //! | `settings` | what `/init` said |
 //! | `process` | commands: launch, output, input, tree kill, the RPC service |

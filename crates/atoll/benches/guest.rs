@@ -41,10 +41,7 @@ fn main() -> Result<()> {
         ("--rounds", &mut options.rounds),
     ])?;
     let bench = Bench::prepare()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = support::runtime()?;
     runtime.block_on(async {
         let live = bench.open(&bench.atoll).await?;
         let result = measure(&live, &options).await;

@@ -35,10 +35,7 @@ fn main() -> Result<()> {
         ("--idle", &mut options.idle),
     ])?;
     let bench = Bench::prepare()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = support::runtime()?;
     println!(
         "container tier, template `base`, {} rounds one after the other\n",
         options.count

@@ -268,3 +268,11 @@ pub fn whoami() -> String {
 pub fn is_root() -> bool {
     whoami() == "root"
 }
+
+/// A directory that goes away, and its path, which everybody may enter.
+pub fn place() -> (tempfile::TempDir, String) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().canonicalize().unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    (place, path.to_str().unwrap().to_owned())
+}

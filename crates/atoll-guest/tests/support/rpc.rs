@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Guest, TOKEN};
 
@@ -273,4 +273,20 @@ pub fn short(event: &Value) -> String {
         kind.strip_prefix("EVENT_TYPE_").unwrap(),
         event["name"].as_str().unwrap()
     )
+}
+
+/// Paths of what `ListDir` tells.
+pub fn list(guest: &Guest, path: &str, depth: u32) -> Vec<String> {
+    let answer = guest
+        .call("ListDir", &json!({"path": path, "depth": depth}))
+        .unwrap();
+    paths(&answer["entries"])
+}
+
+pub fn paths(entries: &Value) -> Vec<String> {
+    let entries = entries.as_array().map_or(&[][..], Vec::as_slice);
+    entries
+        .iter()
+        .map(|entry| entry["path"].as_str().unwrap().to_owned())
+        .collect()
 }

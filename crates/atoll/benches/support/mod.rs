@@ -35,6 +35,14 @@ pub fn options(known: &mut [(&str, &mut usize)]) -> Result<()> {
     Ok(())
 }
 
+/// What drives the client's side.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?)
+}
+
 /// The home that holds the template.
 pub fn home() -> Result<PathBuf> {
     let home =
