@@ -257,6 +257,22 @@ fn open_files_are_counted_per_process() {
     assert_eq!(finished, Finished::printed("refused\n"));
 }
 
+/// `sudo` hands on a hard limit of 0, which not every root can raise again.
+#[test]
+fn a_caller_without_core_dumps_runs_sandboxes_too() {
+    let home = second_home();
+    let allowed = home.atoll(["run", "-l", "bash", "-c", "ulimit -Hc"]);
+    let lowered = allowed.through(["sh", "-c", "ulimit -c 0; exec \"$0\" \"$@\""]);
+    let finished = lowered.finish();
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if finished.code == 0 {
+        assert_eq!(finished.succeeded(), "0\n");
+    } else {
+        assert!(pattern.starts_with('|'), "{finished:?}");
+        assert!(finished.stderr.contains("core dumps"), "{finished:?}");
+    }
+}
+
 #[test]
 fn a_timeout_ends_the_whole_tree() {
     let home = second_home();

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::dismantle::dismantle;
@@ -49,6 +50,7 @@ const MASKED_SYSFS: &[&CStr] = &[
 /// Bytes of a core dump. Not 0: that would still wake a host program named in
 /// `core_pattern`, which 1 does not.
 const CORE_LIMIT: u64 = 1;
+const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
 
 /// A sandbox that has been started.
 pub(super) struct Running {
@@ -232,7 +234,22 @@ fn limit_own_resources(limits: &Limits) -> io::Result<()> {
         maximum: Some(value),
     };
     setrlimit(Resource::Nofile, exactly(limits.open_files))?;
-    setrlimit(Resource::Core, exactly(CORE_LIMIT))?;
+    match setrlimit(Resource::Core, exactly(CORE_LIMIT)) {
+        // `sudo` lowers the hard limit to 0, and a root without `CAP_SYS_RESOURCE`
+        // cannot raise it. Where dumps are files, 0 is as good.
+        Err(Errno::PERM) => {
+            let pattern = fs::read_to_string(CORE_PATTERN)?;
+            if pattern.starts_with('|') {
+                return Err(io::Error::other(format!(
+                    "the hard limit of core dumps is 0, so they would wake `{}` on the host; \
+                     start Atoll with `ulimit -c 1` or with CAP_SYS_RESOURCE",
+                    pattern.trim_start_matches('|').trim()
+                )));
+            }
+            setrlimit(Resource::Core, exactly(0))?;
+        }
+        other => other?,
+    }
     Ok(())
 }
 
