@@ -60,13 +60,14 @@ impl Answer {
     }
 
     fn new(response: Response<Incoming>, connection: Connection, pool: Option<Arc<Pool>>) -> Self {
+        let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let response = response.map(|incoming| {
             let mut body = AnswerBody {
                 incoming,
                 connection: Some(connection),
                 pool,
             };
-            if body.incoming.is_end_stream() {
+            if body.incoming.is_end_stream() && !switches {
                 body.finish();
             }
             body

@@ -85,7 +85,7 @@ impl Connection {
             .await?;
         let driver = Driver(tokio::spawn(async move {
             // Whoever waits for the response sees the same error.
-            let _ = connection.await;
+            let _ = connection.with_upgrades().await;
         }));
         Ok(Self {
             sender,

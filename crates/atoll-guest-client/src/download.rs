@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use hyper::body::Body;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Take};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::answer::AnswerBody;
 use crate::error::GuestError;
+use crate::lane::Lane;
 use crate::moment::from_now;
 
 /// How many bytes a download may have.
@@ -29,14 +30,22 @@ pub(crate) enum Length {
 /// [`io::Error`] around a [`GuestError`]; nothing follows it but itself.
 #[derive(Debug)]
 pub struct FileReader {
-    body: AnswerBody,
-    chunk: Bytes,
+    source: Source,
     length: Length,
     received: u64,
     silence: Duration,
     alarm: Pin<Box<Sleep>>,
     waiting: bool,
     over: Over,
+}
+
+/// Where the bytes come from.
+#[derive(Debug)]
+enum Source {
+    /// Plain HTTP, and what is left of its last chunk.
+    Http(AnswerBody, Bytes),
+    /// Past HTTP; what follows the announced bytes is nobody's.
+    Lane(Take<Lane>),
 }
 
 /// Whether more is to come.
@@ -58,38 +67,62 @@ impl FileReader {
             length.check(announced)?;
             length.check_end(announced)?;
         }
-        Ok(Self {
-            body,
-            chunk: Bytes::new(),
+        Ok(Self::of(Source::Http(body, Bytes::new()), length, silence))
+    }
+
+    /// A file of `length` bytes on a connection of its own.
+    pub(crate) fn past_http(lane: Lane, length: u64, silence: Duration) -> Self {
+        Self::of(
+            Source::Lane(lane.take(length)),
+            Length::Exactly(length),
+            silence,
+        )
+    }
+
+    fn of(source: Source, length: Length, silence: Duration) -> Self {
+        Self {
+            source,
             length,
             received: 0,
             silence,
             alarm: Box::pin(sleep_until(Instant::now())),
             waiting: false,
             over: Over::No,
-        })
+        }
     }
 
-    /// Waits for bytes; none at the end.
-    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<(), GuestError>> {
-        while self.chunk.is_empty() && self.over == Over::No {
+    /// Takes bytes as they come; none at the end.
+    fn poll_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<Result<(), GuestError>> {
+        while self.over == Over::No {
             if !self.waiting {
                 // Counts while somebody waits, not while the caller is busy.
                 let next = from_now(self.silence);
                 self.alarm.as_mut().reset(next);
                 self.waiting = true;
             }
-            match Pin::new(&mut self.body).poll_frame(context) {
-                Poll::Ready(Some(frame)) => {
+            let polled = match &mut self.source {
+                Source::Http(body, chunk) => poll_body(body, chunk, context, out, |length| {
+                    self.received += length;
+                    self.length.check(self.received)
+                }),
+                Source::Lane(lane) => poll_lane(lane, context, out)
+                    .map_ok(|came| came.inspect(|length| self.received += length)),
+            };
+            match polled {
+                Poll::Ready(came) => {
                     self.waiting = false;
-                    let chunk = frame?.into_data().unwrap_or_default();
-                    self.received += chunk.len() as u64;
-                    self.length.check(self.received)?;
-                    self.chunk = chunk;
-                }
-                Poll::Ready(None) => {
-                    self.length.check_end(self.received)?;
-                    self.over = Over::Whole;
+                    match came? {
+                        None => {
+                            self.length.check_end(self.received)?;
+                            self.over = Over::Whole;
+                        }
+                        Some(0) => {}
+                        Some(_) => return Poll::Ready(Ok(())),
+                    }
                 }
                 Poll::Pending => {
                     std::task::ready!(self.alarm.as_mut().poll(context));
@@ -104,8 +137,39 @@ impl FileReader {
     }
 }
 
+/// How many bytes came, or that the end did.
+type Came = Poll<Result<Option<u64>, GuestError>>;
+
+fn poll_body(
+    body: &mut AnswerBody,
+    chunk: &mut Bytes,
+    context: &mut Context<'_>,
+    out: &mut ReadBuf<'_>,
+    mut arrived: impl FnMut(u64) -> Result<(), GuestError>,
+) -> Came {
+    if chunk.is_empty() {
+        match std::task::ready!(Pin::new(body).poll_frame(context)) {
+            Some(frame) => *chunk = frame?.into_data().unwrap_or_default(),
+            None => return Poll::Ready(Ok(None)),
+        }
+        arrived(chunk.len() as u64)?;
+    }
+    let length = out.remaining().min(chunk.len());
+    out.put_slice(&chunk[..length]);
+    chunk.advance(length);
+    Poll::Ready(Ok(Some(length as u64)))
+}
+
+fn poll_lane(lane: &mut Take<Lane>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Came {
+    let before = out.filled().len();
+    std::task::ready!(Pin::new(lane).poll_read(context, out))
+        .map_err(|error| GuestError::Disconnected(error.to_string()))?;
+    let came = out.filled().len() - before;
+    Poll::Ready(Ok((came > 0).then_some(came as u64)))
+}
+
 impl Length {
-    fn check(self, bytes: u64) -> Result<(), GuestError> {
+    pub(crate) fn check(self, bytes: u64) -> Result<(), GuestError> {
         match self {
             Self::AtMost(most) if bytes > most => Err(GuestError::TooLarge {
                 what: "a file",
@@ -138,7 +202,10 @@ impl AsyncRead for FileReader {
             let error = GuestError::Disconnected("the file was given up before".to_owned());
             return Poll::Ready(Err(io::Error::other(error)));
         }
-        if let Err(error) = std::task::ready!(self.poll_chunk(context)) {
+        if out.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        if let Err(error) = std::task::ready!(self.poll_bytes(context, out)) {
             self.over = Over::Failed;
             let kind = match error {
                 GuestError::Timeout { .. } => io::ErrorKind::TimedOut,
@@ -146,9 +213,6 @@ impl AsyncRead for FileReader {
             };
             return Poll::Ready(Err(io::Error::new(kind, error)));
         }
-        let length = out.remaining().min(self.chunk.len());
-        out.put_slice(&self.chunk[..length]);
-        self.chunk.advance(length);
         Poll::Ready(Ok(()))
     }
 }

@@ -3,22 +3,17 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use http::{HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
 use tokio::io::AsyncRead;
-use tokio_util::io::ReaderStream;
+use tokio::time::timeout_at;
 
 use crate::answer::Answer;
-use crate::client::{GuestClient, bad_request};
+use crate::client::{GuestClient, bad_request, full};
 use crate::download::{FileReader, Length};
 use crate::error::GuestError;
+use crate::lane::{self, Lane, Piece};
+use crate::moment::from_now;
 use crate::pool::Outgoing;
-use crate::upload::{UploadBounds, watched};
-
-/// Bytes of an upload in memory at once.
-const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Content type of a file whose content means nothing to us.
 const FILE_TYPE: &str = "application/octet-stream";
@@ -43,24 +38,53 @@ impl GuestClient {
         user: Option<&str>,
         body: impl AsyncRead + Send + Unpin + 'static,
     ) -> Result<(), GuestError> {
-        let chunks = ReaderStream::with_capacity(body, CHUNK_BYTES);
-        let (body, progress) = watched(StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data))));
-        let request = self.request(
-            Method::POST,
-            &target(path),
-            user,
-            FILE_TYPE,
-            body.boxed_unsync(),
-        )?;
-        let bounds = UploadBounds {
-            silence: self.silence(),
-            answer: Some(self.silence()),
-        };
-        // On a connection of its own: it cannot be sent again when an idle one
-        // turns out to be dead, and a guest that refuses it early gets no more of it.
-        let answer = progress.guard(self.send_alone(request), bounds).await?;
+        let mut body = body;
+        let mut first = Piece::new();
+        if !first.fill_up(&mut body).await.map_err(GuestError::Source)? {
+            return self.write_large_file(path, user, first, body).await;
+        }
+        // Small enough for one question. On a connection of its own: it cannot be
+        // sent again when an idle one turns out to be dead.
+        let body = full(first.into_bytes());
+        let request = self.request(Method::POST, &target(path), user, FILE_TYPE, body)?;
+        let answer = self.in_silence(self.send_alone(request)).await?;
         answer.success().await?.whole_body().await?;
         Ok(())
+    }
+
+    async fn write_large_file(
+        &self,
+        path: &str,
+        user: Option<&str>,
+        first: Piece,
+        body: impl AsyncRead + Unpin,
+    ) -> Result<(), GuestError> {
+        let nothing = full(Bytes::new());
+        let mut request = self.request(Method::POST, &target(path), user, FILE_TYPE, nothing)?;
+        lane::ask(request.headers_mut());
+        let answer = self.in_silence(self.send_alone(request)).await?;
+        if lane::is_given(&answer) {
+            let lane = Lane::of(answer).await?;
+            return lane.upload(first, body, self.silence()).await;
+        }
+        answer.success().await?;
+        Err(GuestError::Protocol(
+            "a file was accepted before it was sent".to_owned(),
+        ))
+    }
+
+    /// Waits for an answer no longer than the guest may be silent.
+    async fn in_silence(
+        &self,
+        answer: impl Future<Output = Result<Answer, GuestError>>,
+    ) -> Result<Answer, GuestError> {
+        let bound = self.silence();
+        timeout_at(from_now(bound), answer)
+            .await
+            .map_err(|_| GuestError::Timeout {
+                what: "answer",
+                bound,
+            })?
     }
 
     /// Opens a file as the user. Reading it to its end proves that it is
@@ -88,14 +112,22 @@ impl GuestClient {
         user: Option<&str>,
         ReadOptions { max_bytes }: ReadOptions,
     ) -> Result<FileReader, GuestError> {
-        let request = self.download(path, user)?;
-        let answer = self.answer_to_download(request).await?;
+        let mut request = self.download(path, user)?;
+        lane::ask(request.headers_mut());
+        let length = max_bytes.map_or(Length::Any, Length::AtMost);
+        let answer = self.ask(Outgoing::Repeatable(request)).await?;
+        if lane::is_given(&answer) {
+            let announced = lane::announced(&answer)?;
+            length.check(announced)?;
+            let lane = Lane::of(answer).await?;
+            return Ok(FileReader::past_http(lane, announced, self.silence()));
+        }
+        let answer = plain_file(answer).await?;
         if answer.response.status() != StatusCode::OK {
             return Err(GuestError::Protocol(
                 "a whole file was asked for and another answer came".to_owned(),
             ));
         }
-        let length = max_bytes.map_or(Length::Any, Length::AtMost);
         FileReader::new(answer.into_body(), length, self.silence())
     }
 
@@ -119,7 +151,7 @@ impl GuestClient {
         let value = format!("bytes={}-{}", range.start, range.end - 1);
         let value = HeaderValue::from_str(&value).map_err(bad_request)?;
         request.headers_mut().insert(header::RANGE, value);
-        let answer = self.answer_to_download(request).await?;
+        let answer = plain_file(self.ask(Outgoing::Repeatable(request)).await?).await?;
         let given = (answer.response.status() == StatusCode::PARTIAL_CONTENT)
             .then(|| answer.headers().get(header::CONTENT_RANGE))
             .flatten()
@@ -135,16 +167,16 @@ impl GuestClient {
     fn download(&self, path: &str, user: Option<&str>) -> Result<Request<Bytes>, GuestError> {
         self.request(Method::GET, &target(path), user, FILE_TYPE, Bytes::new())
     }
+}
 
-    async fn answer_to_download(&self, request: Request<Bytes>) -> Result<Answer, GuestError> {
-        let answer = self.ask(Outgoing::Repeatable(request)).await?;
-        let answer = answer.success().await?.delimited()?;
-        // Nobody asked for it, and its bytes would pass for those of the file.
-        if answer.headers().contains_key(header::CONTENT_ENCODING) {
-            return Err(GuestError::Protocol("a file came encoded".to_owned()));
-        }
-        Ok(answer)
+/// A file, or a part of one, that comes in plain HTTP.
+async fn plain_file(answer: Answer) -> Result<Answer, GuestError> {
+    let answer = answer.success().await?.delimited()?;
+    // Nobody asked for it, and its bytes would pass for those of the file.
+    if answer.headers().contains_key(header::CONTENT_ENCODING) {
+        return Err(GuestError::Protocol("a file came encoded".to_owned()));
     }
+    Ok(answer)
 }
 
 /// Bytes of an answer whose `Content-Range` is what `asked` must give:

@@ -16,6 +16,7 @@
 //! | 90 s, or as told | silence of a stream or a file; only whole frames break it |
 //! | 10 s | the end of a command beyond its timeout, whatever is sent meanwhile |
 //! | 4 connections, 5 s | what is kept idle |
+//! | 64 KiB | why a large file was refused |
 //!
 //! ```text
 //! GuestClient ── idle connection, or a new one ──▶ dial(49983) ──▶ guest
@@ -38,7 +39,9 @@ mod filesystem;
 mod forward;
 mod frames;
 mod input;
+mod lane;
 mod listing;
+mod local;
 mod messages;
 mod moment;
 mod passage;
@@ -60,6 +63,7 @@ pub use files::ReadOptions;
 pub use forward::{ForwardOptions, ForwardedBody};
 pub use frames::{BoundedFrames, bounded_frames};
 pub use input::{ProcessInput, Signal};
+pub use local::LocalFile;
 pub use messages::FRAME_BYTES_MAX;
 pub use process::{Command, Process, ProcessEvent, PtySize};
 pub use user::ForwardedUser;

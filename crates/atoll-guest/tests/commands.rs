@@ -11,7 +11,7 @@ mod support;
 use std::time::Duration;
 
 use atoll_guest_client::{Code, Command, ExitStatus, GuestError, ProcessEvent, Signal};
-use support::{Finished, Guest, bash, finish, is_root, output_until, runs};
+use support::{Finished, Guest, bash, finish, output_until, require_root, runs};
 
 #[tokio::test]
 async fn output_comes_on_the_stream_it_was_written_to() {
@@ -259,10 +259,7 @@ async fn impossible_commands_are_refused_with_the_reason() {
 
 #[tokio::test]
 async fn a_command_has_the_rights_of_its_user_only() {
-    if !is_root() {
-        eprintln!("skipped: only root can become somebody else");
-        return;
-    }
+    require_root();
     let guest = Guest::ready().await;
     let command = Command {
         user: Some("nobody".to_owned()),

@@ -19,7 +19,7 @@ use atoll_guest_client::GuestError;
 use raw::{get, noise, put};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify;
-use support::{Guest, TOKEN, is_root};
+use support::{Guest, TOKEN, require_root};
 use tokio::io::AsyncReadExt;
 
 async fn download(guest: &Guest, path: &str) -> Result<Vec<u8>, GuestError> {
@@ -147,10 +147,7 @@ async fn a_refusal_is_told_even_while_the_client_still_sends() {
 
 #[tokio::test]
 async fn no_permission_stops_a_client_and_what_it_makes_is_the_users() {
-    if !is_root() {
-        eprintln!("skipped: only root can become somebody else");
-        return;
-    }
+    require_root();
     let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
     let place_path = place.path().to_str().unwrap();
     let secret = format!("{place_path}/secret");
@@ -387,10 +384,7 @@ fn compose(guest: &Guest, source: &str, destination: &str) -> raw::Answer {
 
 #[tokio::test]
 async fn a_sandbox_full_of_processes_refuses_files_and_lives_on() {
-    if !is_root() {
-        eprintln!("skipped: cannot become another user");
-        return;
-    }
+    require_root();
     // The limit of processes does not count for root. One is the guest.
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups prlimit";
     let nobody: Vec<&str> = nobody.split(' ').collect();

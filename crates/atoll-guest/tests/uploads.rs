@@ -340,9 +340,7 @@ async fn metadata_is_kept_as_a_whole() {
 #[tokio::test]
 async fn a_full_disk_is_told_apart() {
     let guest = Guest::ready().await;
-    let Some(disk) = TinyDisk::mount() else {
-        return;
-    };
+    let disk = TinyDisk::mount();
     let path = disk.file("x");
     let path = path.to_str().unwrap();
     let text = format!("not enough disk space available for '{path}'");

@@ -3,11 +3,13 @@
 //! - [`envd`]: messages and service traits generated from `proto/`.
 //! - [`connect`]: framing and error codes of the Connect protocol.
 //! - [`init`]: what the host tells a guest before it lets anybody in.
+//! - [`lane`]: large files between host and guest.
 //! - [`signature`]: what lets a bare URL read or write one file.
 //! - [`status`]: how the end of a command is spelled.
 
 pub mod connect;
 pub mod init;
+pub mod lane;
 pub mod signature;
 pub mod status;
 

@@ -14,7 +14,7 @@ use atoll_engine::{
     Attachment, Limits, NetworkMode, Outcome, Runtime, Sandbox, SandboxError, SandboxId,
     SandboxSpec,
 };
-use atoll_guest_client::{Command, ExitStatus, GuestError, InitRequest, ProcessEvent};
+use atoll_guest_client::{Command, ExitStatus, GuestError, InitRequest, LocalFile, ProcessEvent};
 use bytes::Bytes;
 
 use super::OutputStream;
@@ -193,9 +193,8 @@ impl SandboxWorkshop {
                 path: entry.path.clone(),
                 source,
             })?;
-            let file = tokio::fs::File::from_std(file);
             live.guest()
-                .write_file(&target, Some(job.user), file)
+                .write_file(&target, Some(job.user), LocalFile(file))
                 .await?;
         }
         for (mode, paths) in modes {

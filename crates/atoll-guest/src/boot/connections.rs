@@ -87,7 +87,8 @@ async fn converse(stream: TcpStream, app: TowerToHyperService<Router>, standing:
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_BOUND)
         .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     tokio::select! {
         // How a connection ends is for its client to tell.
         _ = connection => {}

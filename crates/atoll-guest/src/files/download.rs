@@ -5,12 +5,13 @@ use std::time::SystemTime;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::conditions::{self, Verdict};
 use super::encoding::{self, Accepted, Coding};
+use super::lane::Lane;
 use super::range::{self, Wanted};
 use super::read::{self, Content};
 use super::{FileError, FileQuery, disposition, request_user};
@@ -22,9 +23,10 @@ pub(crate) async fn download(
     State(settings): State<Arc<Settings>>,
     Extension(query): Extension<FileQuery>,
     Extension(admission): Extension<Admission>,
-    headers: HeaderMap,
+    mut request: Request,
 ) -> Response {
-    let mut response = find(&settings, &query, &headers, admission)
+    let lane = Lane::asked_for(&mut request);
+    let mut response = find(&settings, &query, request.headers(), admission, lane)
         .await
         .unwrap_or_else(FileError::into_response);
     // Also on refusals: another client's headers may be answered otherwise.
@@ -39,10 +41,16 @@ async fn find(
     query: &FileQuery,
     headers: &HeaderMap,
     admission: Admission,
+    lane: Option<Lane>,
 ) -> Result<Response, FileError> {
     let user = request_user(settings, query.username.as_deref(), headers, admission)?;
     let path = settings.resolve(query.path.as_deref().unwrap_or_default(), &user)?;
     let content = read::open(&user, &path).await?;
+    if let Some(lane) = lane
+        && let Some(length) = content.length_if_large()
+    {
+        return Ok(lane.send(content, length));
+    }
     let modified = conditions::modified(&content.stat);
 
     let accepted = Accepted::from_headers(headers);

@@ -96,7 +96,7 @@ impl FileError {
         }
     }
 
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::User(_) => StatusCode::UNAUTHORIZED,
             Self::Path(_)

@@ -10,6 +10,7 @@
 //! | `upload`, `parts` | `POST`: one file, or several in a form |
 //! | `read`, `write` | a file on its way out, and a body on its way in: a thread each |
 //! | `compose` | `POST /files/compose` |
+//! | `lane` | large files past HTTP, for the host only |
 //! | `open` | regular files, and nothing else, opened and made |
 //! | `drain` | what a refused client still sends |
 //! | `error` | what can go wrong |
@@ -21,6 +22,7 @@ mod download;
 mod drain;
 mod encoding;
 mod error;
+mod lane;
 mod open;
 mod parts;
 mod query;

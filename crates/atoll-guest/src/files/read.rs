@@ -13,6 +13,7 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::{mpsc, oneshot};
 
 use super::encoding::ByteStream;
+use super::lane::Connected;
 use super::{FileError, GATHERED_BYTES, open};
 use crate::rights::{ended_silently, start_as};
 use crate::users::User;
@@ -45,9 +46,15 @@ struct Rest {
 }
 
 /// What is wanted besides the beginning.
-struct Order {
-    start: u64,
-    length: u64,
+enum Order {
+    /// As a body.
+    Part { start: u64, length: u64 },
+    /// All that follows the beginning, up to `length` bytes, past HTTP.
+    Past {
+        length: u64,
+        head: Bytes,
+        connected: oneshot::Receiver<Connected>,
+    },
 }
 
 /// Opens a file in the name of `user`.
@@ -67,7 +74,19 @@ pub(super) async fn open(user: &User, path: &str) -> Result<Content, FileError> 
         if let (Ok(()), Some(file)) = (answer.send(found), file)
             && let Ok(order) = ordered.blocking_recv()
         {
-            send(file, &order, &sender);
+            match order {
+                Order::Part { start, length } => send(file, start, length, &sender),
+                Order::Past {
+                    length,
+                    head,
+                    connected,
+                } => {
+                    if let Ok(connected) = connected.blocking_recv() {
+                        // Whoever reads counts, and sees that some are missing.
+                        let _ = connected.copy(&head, file, length);
+                    }
+                }
+            }
         }
     })
     .map_err(|source| FileError::thread(path, source))?;
@@ -88,6 +107,21 @@ pub(super) async fn open(user: &User, path: &str) -> Result<Content, FileError> 
 }
 
 impl Content {
+    /// How long it is, when it is too long to be gathered and says so.
+    pub(super) fn length_if_large(&self) -> Option<u64> {
+        self.length.filter(|length| *length > GATHERED_BYTES as u64)
+    }
+
+    /// Its first `length` bytes, to whoever is connected then.
+    pub(super) fn past_http(self, length: u64, connected: oneshot::Receiver<Connected>) {
+        // A thread that ended leaves a connection that breaks off.
+        let _ = self.rest.order.send(Order::Past {
+            length: length.saturating_sub(self.head.len() as u64),
+            head: self.head,
+            connected,
+        });
+    }
+
     /// Its bytes from `start` on, `length` of them or as many as there are.
     pub(super) fn part(self, start: u64, length: u64) -> ByteStream {
         let Rest { order, mut chunks } = self.rest;
@@ -99,7 +133,7 @@ impl Content {
         let is_all = head_length < GATHERED_BYTES as u64 || end <= head_length;
         if !is_all {
             // A thread that ended leaves a body that breaks off.
-            let _ = order.send(Order {
+            let _ = order.send(Order::Part {
                 start: start.max(head_length),
                 length: length - head.len() as u64,
             });
@@ -121,11 +155,11 @@ fn begin(path: &str) -> Result<(File, Stat, Bytes), FileError> {
 }
 
 /// Reads what is wanted until it is there or nobody wants it any more.
-fn send(mut file: File, order: &Order, chunks: &mpsc::Sender<io::Result<Bytes>>) {
+fn send(mut file: File, start: u64, length: u64, chunks: &mpsc::Sender<io::Result<Bytes>>) {
     let (back, returned) = buffers::channel();
-    let mut left = order.length;
+    let mut left = length;
     // Files of the kernel are best read in one go.
-    let mut sought = match order.start {
+    let mut sought = match start {
         start if start == GATHERED_BYTES as u64 => Ok(()),
         start => file.seek(SeekFrom::Start(start)).map(drop),
     };

@@ -10,6 +10,7 @@ use axum::{Extension, Json};
 use futures_util::TryStreamExt;
 
 use super::encoding::{self, ByteStream};
+use super::lane::Lane;
 use super::parts::Parts;
 use super::write::write;
 use super::{FileError, FileQuery, Written, request_user};
@@ -30,8 +31,9 @@ pub(crate) async fn upload(
     State(settings): State<Arc<Settings>>,
     Extension(query): Extension<FileQuery>,
     Extension(admission): Extension<Admission>,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, FileError> {
+    let lane = Lane::asked_for(&mut request);
     let headers = request.headers();
     let upload = Upload {
         settings: &settings,
@@ -39,6 +41,9 @@ pub(crate) async fn upload(
         path: query.path.as_deref().filter(|path| !path.is_empty()),
         metadata: metadata::from_headers(headers)?,
     };
+    if let Some(lane) = lane {
+        return upload.past_http(lane).await;
+    }
     let coding = encoding::of_upload(headers)?;
     let content_type = headers.get(header::CONTENT_TYPE).cloned();
     let media_type = media_type(headers);
@@ -81,13 +86,21 @@ struct Upload<'request> {
 impl Upload<'_> {
     /// The body is the file.
     async fn plain(&self, body: ByteStream) -> Result<Written, FileError> {
-        let path = self.path.ok_or_else(|| {
-            FileError::Request("the query parameter `path` is required".to_owned())
-        })?;
-        let path = self.settings.resolve(path, &self.user)?;
+        let path = self.settings.resolve(self.required_path()?, &self.user)?;
         let body = body.map_err(|error| FileError::Body(error.to_string()));
         write(&self.user, &path, &self.metadata, body).await?;
         Ok(Written::new(path, self.metadata.clone()))
+    }
+
+    /// What the file will be comes later on this connection.
+    async fn past_http(&self, lane: Lane) -> Result<Response, FileError> {
+        let path = self.settings.resolve(self.required_path()?, &self.user)?;
+        lane.receive(&self.user, &path, &self.metadata).await
+    }
+
+    fn required_path(&self) -> Result<&str, FileError> {
+        self.path
+            .ok_or_else(|| FileError::Request("the query parameter `path` is required".to_owned()))
     }
 
     /// Every part called `file` is a file. Files before a broken part stay.

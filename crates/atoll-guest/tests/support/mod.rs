@@ -265,8 +265,13 @@ pub fn whoami() -> String {
         .to_owned()
 }
 
-pub fn is_root() -> bool {
-    whoami() == "root"
+/// For tests that become somebody else or mount.
+pub fn require_root() {
+    assert_eq!(
+        whoami(),
+        "root",
+        "run the tests as root: `cargo xtask test` does"
+    );
 }
 
 /// A directory that goes away, and its path, which everybody may enter.

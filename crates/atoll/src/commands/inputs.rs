@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use atoll_control::templates::{Template, TemplateCatalog};
 use atoll_control::{LiveSandbox, service};
 use atoll_engine::{Attachment, Limits, SandboxId, SandboxSpec, open_files_ceiling};
-use atoll_guest_client::{Command, InitRequest, ProcessEvent};
+use atoll_guest_client::{Command, InitRequest, LocalFile, ProcessEvent};
 
 use super::template::ensure_template;
 use crate::arguments::{Isolation, SandboxArguments};
@@ -200,7 +200,7 @@ async fn upload(live: &LiveSandbox, source: &Path, target: &str) -> anyhow::Resu
         .await
         .with_context(|| format!("cannot read `{}`", source.display()))?;
     live.guest()
-        .write_file(target, None, file)
+        .write_file(target, None, LocalFile(file.into_std().await))
         .await
         .with_context(|| format!("cannot write `{target}` in the sandbox"))
 }

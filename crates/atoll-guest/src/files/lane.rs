@@ -1,0 +1,225 @@
+//! Large files past HTTP, for the host: see [`atoll_protocol::lane`].
+//!
+//! A piece of a file that goes through HTTP passes three threads and as many
+//! buffers. Here the thread that acts as the user has the connection and one
+//! buffer, so that a file moves almost as fast as the kernel copies it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use atoll_protocol::lane::{LENGTH_HEADER, PIECE_BYTES_MAX, PIECE_HEAD_BYTES, PROTOCOL, Verdict};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::{Buf, Bytes};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::sync::oneshot;
+
+use super::read::Content;
+use super::{FileError, open};
+use crate::metadata::Metadata;
+use crate::rights::{ended_silently, start_as};
+use crate::users::User;
+
+/// How long a client that was refused may go on sending before it is cut off.
+const FAREWELL_BOUND: Duration = Duration::from_secs(1);
+
+/// How many pieces of it are read and dropped.
+const FAREWELL_PIECES: usize = 64;
+
+/// A wish to go on without HTTP.
+pub(super) struct Lane(OnUpgrade);
+
+impl Lane {
+    /// The wish of this request, if it has it.
+    pub(super) fn asked_for(request: &mut Request) -> Option<Self> {
+        let asked = request.headers().get(header::UPGRADE)?;
+        if asked.as_bytes() != PROTOCOL.as_bytes() {
+            return None;
+        }
+        request.extensions_mut().remove::<OnUpgrade>().map(Self)
+    }
+
+    /// Opens a file in the name of `user`; what it will be comes later.
+    pub(super) async fn receive(
+        self,
+        user: &User,
+        path: &str,
+        metadata: &Metadata,
+    ) -> Result<Response, FileError> {
+        let (opened, is_open) = oneshot::channel();
+        let (sender, connected) = oneshot::channel::<Connected>();
+        let (target, owner, attributes) = (path.to_owned(), user.clone(), metadata.clone());
+        start_as(user, move |assumed| {
+            let file = assumed
+                .map_err(|source| FileError::thread(&target, source))
+                .and_then(|()| open::to_write(&target, &owner, &attributes));
+            match file {
+                Ok(file) => {
+                    if opened.send(Ok(())).is_ok()
+                        && let Ok(connected) = connected.blocking_recv()
+                    {
+                        connected.put_all(file, &target);
+                    }
+                }
+                Err(error) => {
+                    let _ = opened.send(Err(error));
+                }
+            }
+        })
+        .map_err(|source| FileError::thread(path, source))?;
+        is_open
+            .await
+            .map_err(|_| FileError::io("write", path, ended_silently()))??;
+        self.hand_over(sender);
+        Ok(switching())
+    }
+
+    /// Sends the first `length` bytes of a file.
+    pub(super) fn send(self, content: Content, length: u64) -> Response {
+        let (sender, connected) = oneshot::channel();
+        content.past_http(length, connected);
+        self.hand_over(sender);
+        let mut response = switching();
+        response
+            .headers_mut()
+            .insert(LENGTH_HEADER, HeaderValue::from(length));
+        response
+    }
+
+    /// Gives the connection to the thread that waits for it, once HTTP is done.
+    fn hand_over(self, to: oneshot::Sender<Connected>) {
+        tokio::spawn(async move {
+            if let Ok(upgraded) = self.0.await
+                && let Ok(connected) = Connected::new(upgraded)
+            {
+                // The thread may be gone, and with it the client's file.
+                let _ = to.send(connected);
+            }
+        });
+    }
+}
+
+fn switching() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+    response
+}
+
+/// A connection that HTTP has left.
+pub(super) struct Connected {
+    stream: TcpStream,
+    /// What came with the request.
+    early: Bytes,
+}
+
+impl Connected {
+    fn new(upgraded: Upgraded) -> io::Result<Self> {
+        let parts = upgraded
+            .downcast::<TokioIo<tokio::net::TcpStream>>()
+            .map_err(|_| io::Error::other("not a connection of ours"))?;
+        let stream = parts.io.into_inner().into_std()?;
+        stream.set_nonblocking(false)?;
+        Ok(Self {
+            stream,
+            early: parts.read_buf,
+        })
+    }
+
+    /// Sends `head` and up to `length` bytes of `file`.
+    pub(super) fn copy(mut self, head: &[u8], mut file: File, length: u64) -> io::Result<()> {
+        self.stream.write_all(head)?;
+        let mut buffer = vec![0; PIECE_BYTES_MAX];
+        let mut left = length;
+        while left > 0 {
+            let wanted = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+            match file.read(&mut buffer[..wanted]) {
+                Ok(0) => break,
+                Ok(read) => {
+                    self.stream.write_all(&buffer[..read])?;
+                    left -= read as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what comes and says how that went.
+    fn put_all(mut self, file: File, path: &str) {
+        let verdict = match self.put_pieces(file, path) {
+            Ok(()) => Verdict {
+                status: StatusCode::OK.as_u16(),
+                text: String::new(),
+            },
+            Err(error) => Verdict {
+                status: error.status().as_u16(),
+                text: error.to_string(),
+            },
+        };
+        // A client that is gone wants no answer.
+        let _ = self.say_farewell(&verdict);
+    }
+
+    fn put_pieces(&mut self, mut file: File, path: &str) -> Result<(), FileError> {
+        let mut buffer = vec![0; PIECE_BYTES_MAX];
+        let broken = |error: io::Error| FileError::Body(error.to_string());
+        loop {
+            let mut head = [0; PIECE_HEAD_BYTES];
+            self.read_exact(&mut head).map_err(broken)?;
+            let mut left = usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX);
+            if left == 0 {
+                // Closed here: watchers see that before the client has its answer.
+                return Ok(());
+            }
+            if left > PIECE_BYTES_MAX {
+                return Err(FileError::Body(format!("a piece of {left} bytes")));
+            }
+            while left > 0 {
+                let read = match self.read(&mut buffer[..left]) {
+                    Ok(0) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
+                    Ok(read) => read,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(broken(error)),
+                };
+                file.write_all(&buffer[..read])
+                    .map_err(|source| FileError::io("write", path, source))?;
+                left -= read;
+            }
+        }
+    }
+
+    /// A client that is cut off while it sends may never see why, so it is
+    /// heard for a moment.
+    fn say_farewell(&mut self, verdict: &Verdict) -> io::Result<()> {
+        self.stream.write_all(&verdict.encode())?;
+        self.stream.shutdown(Shutdown::Write)?;
+        self.stream.set_read_timeout(Some(FAREWELL_BOUND))?;
+        let mut dropped = vec![0; PIECE_BYTES_MAX];
+        for _ in 0..FAREWELL_PIECES {
+            if self.stream.read(&mut dropped)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Connected {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.early.is_empty() {
+            return self.stream.read(buffer);
+        }
+        let length = self.early.len().min(buffer.len());
+        self.early.copy_to_slice(&mut buffer[..length]);
+        Ok(length)
+    }
+}
