@@ -66,11 +66,11 @@ impl Lane {
         })
     }
 
-    /// Sends `first` and then all of `body`, and hears the verdict. Each piece
+    /// Sends `piece`, the first one, and then all of `body`, and hears the verdict. Each piece
     /// has to be taken within `silence`.
     pub(crate) async fn upload(
         self,
-        mut first: Piece,
+        mut piece: Piece,
         mut body: impl AsyncRead + Unpin,
         silence: Duration,
     ) -> Result<(), GuestError> {
@@ -83,7 +83,7 @@ impl Lane {
         let (reading, mut writing) = self.stream.into_split();
         let mut verdict = std::pin::pin!(read_verdict(io::Cursor::new(self.early).chain(reading)));
         loop {
-            let sent = timeout_at(from_now(silence), writing.write_all(first.wire()));
+            let sent = timeout_at(from_now(silence), writing.write_all(piece.wire()));
             tokio::select! {
                 biased;
                 // Before its end only a refusal makes sense.
@@ -94,19 +94,19 @@ impl Lane {
                     Err(_) => break,
                 },
             }
-            if first.is_last() {
+            if piece.is_last() {
                 break;
             }
             tokio::select! {
                 biased;
                 early = &mut verdict => return early.and_then(|verdict| refused(&verdict)),
-                filled = first.fill(&mut body) => filled.map_err(GuestError::Source)?,
+                filled = piece.fill(&mut body) => filled.map_err(GuestError::Source)?,
             }
         }
         let verdict = timeout_at(from_now(silence), verdict)
             .await
             .map_err(late("answer"))??;
-        if verdict.status == StatusCode::OK.as_u16() && first.is_last() {
+        if verdict.status == StatusCode::OK.as_u16() && piece.is_last() {
             return Ok(());
         }
         refused(&verdict)

@@ -16,7 +16,8 @@ use std::path::Path;
 
 use atoll_guest_client::GuestError;
 use atoll_protocol::lane::{PIECE_BYTES_MAX, VERDICT_HEAD_BYTES, Verdict};
-use raw::{TinyDisk, ask_bare, connect, encode, noise};
+use atoll_protocol::signature::{Operation, SignedUrl};
+use raw::{TinyDisk, ask, ask_bare, connect, encode, noise};
 use support::{Guest, TOKEN};
 use tokio::io::AsyncReadExt as _;
 
@@ -105,6 +106,33 @@ async fn who_may_not_ask_gets_no_lane() {
         assert_eq!(ask_bare(guest.address, &start, &asks, b"").status, 401);
     }
     assert_eq!(std::fs::metadata(&path).unwrap().len(), LARGE as u64);
+}
+
+#[tokio::test]
+async fn a_signature_a_head_and_a_part_are_answered_in_plain_http() {
+    let (guest, place) = (Guest::ready().await, tempfile::tempdir().unwrap());
+    let path = place.path().join("large");
+    std::fs::write(&path, noise(LARGE)).unwrap();
+    let path = path.to_str().unwrap();
+    let lane = [("Connection", "upgrade"), ("Upgrade", "atoll-file")];
+
+    let signed = SignedUrl {
+        path,
+        operation: Operation::Read,
+        user: "",
+        expiration: None,
+    };
+    let signature = encode(&signed.sign(TOKEN));
+    let start = format!("GET /files?path={}&signature={signature}", encode(path));
+    let answer = ask_bare(guest.address, &start, &lane, b"");
+    assert_eq!((answer.status, answer.body.len()), (200, LARGE));
+
+    let start = format!("HEAD /files?path={}", encode(path));
+    assert_eq!(ask(&guest, &start, &lane, b"").status, 200);
+    let start = format!("GET /files?path={}", encode(path));
+    let part = [lane[0], lane[1], ("Range", "bytes=0-9")];
+    let answer = ask(&guest, &start, &part, b"");
+    assert_eq!((answer.status, answer.body.len()), (206, 10));
 }
 
 #[tokio::test]

@@ -173,8 +173,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     })
     .map_err(|error| Failure::new("cannot write the bundle", &error))?;
 
-    limit_own_resources(&spec.limits)
-        .map_err(|error| Failure::new("cannot set the limits of processes", &error))?;
+    limit_own_resources(&spec.limits)?;
     let name = spec.id.as_str();
     // Whatever the runtime forks is born in a cgroup of the sandbox, so that it is
     // found there even if this process is killed half-way.
@@ -228,29 +227,37 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
 /// Sets the limits that processes inherit. A runtime could set them only on
 /// hosts whose root has `CAP_SYS_RESOURCE`, because the sandbox's user
 /// namespace does not belong to root.
-fn limit_own_resources(limits: &Limits) -> io::Result<()> {
-    let exactly = |value| Rlimit {
-        current: Some(value),
-        maximum: Some(value),
+fn limit_own_resources(limits: &Limits) -> Result<(), Failure> {
+    let set = |resource, value| {
+        let exactly = Rlimit {
+            current: Some(value),
+            maximum: Some(value),
+        };
+        setrlimit(resource, exactly)
     };
-    setrlimit(Resource::Nofile, exactly(limits.open_files))?;
-    match setrlimit(Resource::Core, exactly(CORE_LIMIT)) {
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new("cannot set the limits of processes", error);
+    set(Resource::Nofile, limits.open_files).map_err(|error| failed(&error))?;
+    match set(Resource::Core, CORE_LIMIT) {
         // `sudo` lowers the hard limit to 0, and a root without `CAP_SYS_RESOURCE`
         // cannot raise it. Where dumps are files, 0 is as good.
         Err(Errno::PERM) => {
-            let pattern = fs::read_to_string(CORE_PATTERN)?;
-            if pattern.starts_with('|') {
-                return Err(io::Error::other(format!(
-                    "the hard limit of core dumps is 0, so they would wake `{}` on the host; \
-                     start Atoll with `ulimit -c 1` or with CAP_SYS_RESOURCE",
-                    pattern.trim_start_matches('|').trim()
-                )));
+            let pattern = fs::read_to_string(CORE_PATTERN).map_err(|error| failed(&error))?;
+            if let Some(program) = pattern.strip_prefix('|') {
+                let what = format!(
+                    "the hard limit of core dumps is 0, with which they would wake `{}` on the host",
+                    program.trim()
+                );
+                return Err(failed(&what).with_hint(
+                    "start Atoll with CAP_SYS_RESOURCE; under sudo, \
+                     `Defaults rlimit_core=default` in sudoers keeps the limit as it was",
+                ));
             }
-            setrlimit(Resource::Core, exactly(0))?;
+            set(Resource::Core, 0)
         }
-        other => other?,
+        other => other,
     }
-    Ok(())
+    .map_err(|error| failed(&error))
 }
 
 /// Layers below, the disk above, owners translated on both.

@@ -25,7 +25,7 @@ pub(crate) async fn download(
     Extension(admission): Extension<Admission>,
     mut request: Request,
 ) -> Response {
-    let lane = Lane::asked_for(&mut request);
+    let lane = Lane::asked_for(&mut request, admission);
     let mut response = find(&settings, &query, request.headers(), admission, lane)
         .await
         .unwrap_or_else(FileError::into_response);
@@ -46,11 +46,6 @@ async fn find(
     let user = request_user(settings, query.username.as_deref(), headers, admission)?;
     let path = settings.resolve(query.path.as_deref().unwrap_or_default(), &user)?;
     let content = read::open(&user, &path).await?;
-    if let Some(lane) = lane
-        && let Some(length) = content.length_if_large()
-    {
-        return Ok(lane.send(content, length));
-    }
     let modified = conditions::modified(&content.stat);
 
     let accepted = Accepted::from_headers(headers);
@@ -81,6 +76,11 @@ async fn find(
         (Coding::Identity, Some(range), Some(length)) => range::wanted(range, length),
         (Coding::Identity | Coding::Gzip, _, _) => Wanted::Whole,
     };
+    if let (Some(lane), Coding::Identity, Wanted::Whole, Some(length)) =
+        (lane, coding, wanted, content.length_if_large())
+    {
+        return Ok(lane.send(content, length));
+    }
     let mut response = respond(content, coding, wanted);
     let headers = response.headers_mut();
     describe_time(headers, modified);

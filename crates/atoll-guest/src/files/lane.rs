@@ -12,17 +12,18 @@ use std::time::Duration;
 use atoll_protocol::lane::{LENGTH_HEADER, PIECE_BYTES_MAX, PIECE_HEAD_BYTES, PROTOCOL, Verdict};
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use bytes::{Buf, Bytes};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
+use super::FileError;
 use super::read::Content;
-use super::{FileError, open};
+use super::write::open_and;
+use crate::access::Admission;
 use crate::metadata::Metadata;
-use crate::rights::{ended_silently, start_as};
 use crate::users::User;
 
 /// How long a client that was refused may go on sending before it is cut off.
@@ -35,10 +36,12 @@ const FAREWELL_PIECES: usize = 64;
 pub(super) struct Lane(OnUpgrade);
 
 impl Lane {
-    /// The wish of this request, if it has it.
-    pub(super) fn asked_for(request: &mut Request) -> Option<Self> {
+    /// The wish of this request, if it has it: of the host, which holds the
+    /// token, and where there is a body. Others are answered in plain HTTP.
+    pub(super) fn asked_for(request: &mut Request, admission: Admission) -> Option<Self> {
         let asked = request.headers().get(header::UPGRADE)?;
-        if asked.as_bytes() != PROTOCOL.as_bytes() {
+        let is_hosts = asked.as_bytes() == PROTOCOL.as_bytes() && admission == Admission::Token;
+        if !is_hosts || request.method() == Method::HEAD {
             return None;
         }
         request.extensions_mut().remove::<OnUpgrade>().map(Self)
@@ -51,30 +54,13 @@ impl Lane {
         path: &str,
         metadata: &Metadata,
     ) -> Result<Response, FileError> {
-        let (opened, is_open) = oneshot::channel();
         let (sender, connected) = oneshot::channel::<Connected>();
-        let (target, owner, attributes) = (path.to_owned(), user.clone(), metadata.clone());
-        start_as(user, move |assumed| {
-            let file = assumed
-                .map_err(|source| FileError::thread(&target, source))
-                .and_then(|()| open::to_write(&target, &owner, &attributes));
-            match file {
-                Ok(file) => {
-                    if opened.send(Ok(())).is_ok()
-                        && let Ok(connected) = connected.blocking_recv()
-                    {
-                        connected.put_all(file, &target);
-                    }
-                }
-                Err(error) => {
-                    let _ = opened.send(Err(error));
-                }
+        open_and(user, path, metadata, move |file, path| {
+            if let Ok(connected) = connected.blocking_recv() {
+                connected.put_all(file, path);
             }
         })
-        .map_err(|source| FileError::thread(path, source))?;
-        is_open
-            .await
-            .map_err(|_| FileError::io("write", path, ended_silently()))??;
+        .await?;
         self.hand_over(sender);
         Ok(switching())
     }

@@ -33,7 +33,7 @@ pub(crate) async fn upload(
     Extension(admission): Extension<Admission>,
     mut request: Request,
 ) -> Result<Response, FileError> {
-    let lane = Lane::asked_for(&mut request);
+    let lane = Lane::asked_for(&mut request, admission);
     let headers = request.headers();
     let upload = Upload {
         settings: &settings,

@@ -33,10 +33,30 @@ pub(super) async fn write(
     metadata: &Metadata,
     body: impl Stream<Item = Result<Bytes, FileError>> + Unpin,
 ) -> Result<(), FileError> {
-    let (target, owner, attributes) = (path.to_owned(), user.clone(), metadata.clone());
-    let (opened, is_open) = oneshot::channel();
     let (answer, written) = oneshot::channel();
     let (pieces, mut received) = mpsc::channel::<Bytes>(PIECES_AHEAD);
+    open_and(user, path, metadata, move |file, path| {
+        let _ = answer.send(put_all(file, path, &mut received));
+    })
+    .await?;
+    // A body that breaks off is answered when all is written that came.
+    let fed = feed(body, pieces).await;
+    written
+        .await
+        .map_err(|_| FileError::io("write", path, ended_silently()))??;
+    fed
+}
+
+/// Opens a file to be written, on a thread in the user's name, which then goes
+/// on with `work`. Returns when the file is open.
+pub(super) async fn open_and(
+    user: &User,
+    path: &str,
+    metadata: &Metadata,
+    work: impl FnOnce(File, &str) + Send + 'static,
+) -> Result<(), FileError> {
+    let (target, owner, attributes) = (path.to_owned(), user.clone(), metadata.clone());
+    let (opened, is_open) = oneshot::channel();
     start_as(user, move |assumed| {
         let file = assumed
             .map_err(|source| FileError::thread(&target, source))
@@ -44,7 +64,7 @@ pub(super) async fn write(
         match file {
             Ok(file) => {
                 if opened.send(Ok(())).is_ok() {
-                    let _ = answer.send(put_all(file, &target, &mut received));
+                    work(file, &target);
                 }
             }
             Err(error) => {
@@ -53,12 +73,9 @@ pub(super) async fn write(
         }
     })
     .map_err(|source| FileError::thread(path, source))?;
-    let silent = |_| FileError::io("write", path, ended_silently());
-    is_open.await.map_err(silent)??;
-    // A body that breaks off is answered when all is written that came.
-    let fed = feed(body, pieces).await;
-    written.await.map_err(silent)??;
-    fed
+    is_open
+        .await
+        .map_err(|_| FileError::io("write", path, ended_silently()))?
 }
 
 /// Passes a body on, in pieces worth a write, until the writer is gone.
