@@ -21,8 +21,8 @@ use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, r
 use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{
-    Attachment, CreateError, Dial, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxId, SandboxSpec,
-    Tier, open_files_ceiling, reconcile,
+    Attachment, CreateError, Dial, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
+    SandboxId, SandboxSpec, Tier, open_files_ceiling, reconcile,
 };
 
 /// A monitor that has not made its sandbox by then is given up.

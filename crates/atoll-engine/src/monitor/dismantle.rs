@@ -4,15 +4,15 @@
 use std::io;
 use std::path::Path;
 
+use crate::Outcome;
 use crate::cgroup::Cgroup;
 use crate::config::EngineConfig;
 use crate::disk::Disks;
 use crate::host::file::remove_file;
 use crate::host::mount;
 use crate::lease::{HostLock, Lease};
-use crate::record::Records;
 use crate::network::{self, HostNetwork, Interface};
-use crate::Outcome;
+use crate::record::Records;
 
 /// Ends and removes the sandbox of `lease`, as its monitor.
 pub(crate) fn dismantle(config: &EngineConfig, lease: &Lease, outcome: &Outcome) -> io::Result<()> {

@@ -191,16 +191,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_range_reads_back_as_written(bits: u128, prefix in 0_u8..=128, narrow: bool) {
+        fn every_range_reads_back_as_written(number: u128, prefix in 0_u8..=128, narrow: bool) {
             let address: IpAddr = if narrow {
-                Ipv4Addr::from(u32::try_from(bits >> 96).unwrap()).into()
+                Ipv4Addr::from(u32::try_from(number >> 96).unwrap()).into()
             } else {
-                Ipv6Addr::from(bits).into()
+                Ipv6Addr::from(number).into()
             };
             if let Some(range) = Cidr::new(address, prefix) {
                 prop_assert_eq!(range.to_string().parse::<Cidr>().unwrap(), range);
                 prop_assert!(range.contains(&range));
-                prop_assert!(range.contains(&Cidr::new(address, if narrow { 32 } else { 128 }).unwrap()));
+                let bits = if narrow { 32 } else { 128 };
+                prop_assert!(range.contains(&Cidr::new(address, bits).unwrap()));
             }
         }
     }

@@ -36,10 +36,7 @@ pub(super) fn targets(source: Ipv4Addr) -> Result<Vec<Ipv4Addr>, NetworkError> {
 
 /// Forgets the connections of `source` whose target `is_cut`. What is still
 /// sent on one is judged as new, and answers to it find nobody.
-pub(super) fn cut(
-    source: Ipv4Addr,
-    is_cut: impl Fn(Ipv4Addr) -> bool,
-) -> Result<(), NetworkError> {
+pub(super) fn cut(source: Ipv4Addr, is_cut: impl Fn(Ipv4Addr) -> bool) -> Result<(), NetworkError> {
     let cut = || {
         let mut kernel = Netfilter::open()?;
         for connection in connections(&mut kernel, source)? {

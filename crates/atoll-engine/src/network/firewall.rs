@@ -41,7 +41,7 @@ const DNS_BURST: u32 = 1000;
 /// `None` for what the kernel drops before any rule.
 pub(super) fn family_of(denial: Denial) -> Option<Family> {
     match denial {
-        Denial::ForgedNeighbour => Some(Family::Arp),
+        Denial::Neighbour => Some(Family::Arp),
         Denial::Ipv6 => None,
         _ => Some(Family::Inet),
     }
@@ -216,21 +216,16 @@ pub(super) fn ruleset(range: &SlotRange) -> String {
 
 table arp {TABLE} {{
 {arp}
-    # Both ends know each other's hardware address: only the question for the
-    # gateway is answered, and nothing is learned from it.
+    # Both ends know each other's hardware address: nothing is asked, and
+    # nothing is learned.
     chain arrival {{
         type filter hook input priority filter; policy accept;
-        iifname {sandbox} jump ask
-    }}
-
-    chain ask {{
-        arp operation request arp saddr ip {GUEST} arp daddr ip {GATEWAY} accept
-        goto deny_{neighbour}
+        iifname {sandbox} goto deny_{neighbour}
     }}
 }}
 "#,
         forged = Denial::ForgedSource.name(),
-        neighbour = Denial::ForgedNeighbour.name(),
+        neighbour = Denial::Neighbour.name(),
         host = Denial::Host.name(),
         other = Denial::OtherSandbox.name(),
         closed_range = Denial::ClosedRange.name(),
@@ -265,7 +260,10 @@ mod tests {
     fn every_reason_that_rules_see_is_used_and_counted() {
         let text = ruleset(&SlotRange::default());
         for denial in Denial::ALL {
-            let (goto, set) = (format!("goto deny_{}\n", denial.name()), denied_set(*denial));
+            let (goto, set) = (
+                format!("goto deny_{}\n", denial.name()),
+                denied_set(*denial),
+            );
             let seen = family_of(*denial).is_some();
             assert_eq!(text.contains(&goto), seen, "{goto}");
             assert_eq!(text.contains(&format!("@{set} drop")), seen, "{set}");

@@ -66,7 +66,11 @@ pub(crate) fn release_host() -> Result<(), NetworkError> {
 /// # Errors
 /// When the records cannot be listed or removed.
 pub(crate) fn forget_dead_hosts(known: &[HostNetwork]) -> io::Result<()> {
-    let entries = match fs::read_dir(RECORDS) {
+    forget_dead(Path::new(RECORDS), known)
+}
+
+pub(super) fn forget_dead(records: &Path, known: &[HostNetwork]) -> io::Result<()> {
+    let entries = match fs::read_dir(records) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
@@ -210,7 +214,9 @@ impl<'a> HostWide<'a> {
             Err(error) => return Err(self.failed("read", error)),
         };
         match serde_json::from_slice::<Record>(&text) {
-            Ok(record) => Ok(Some(record).filter(|record| record.boot == boot && record.host == host)),
+            Ok(record) => {
+                Ok(Some(record).filter(|record| record.boot == boot && record.host == host))
+            }
             Err(error) => {
                 let path = self.record.display();
                 tracing::warn!(

@@ -62,36 +62,54 @@ struct Element {
 }
 
 impl Element {
-    fn message(&self, kind: u16, flags: u16) -> Message {
+    /// What the kernel is told of it.
+    fn attributes(&self) -> Attributes {
         let value = |bytes: &[u8]| Attributes::new().bytes(VALUE, bytes);
         let mut element = Attributes::new().nested(KEY, &value(&self.key));
         if let Some(end) = &self.end {
             element = element.nested(KEY_END, &value(end));
         }
-        if let Some(data) = self.data.as_deref().filter(|_| kind == NEW_ELEMENT) {
+        if let Some(data) = &self.data {
             element = element.nested(DATA, &value(data));
         }
-        Message {
+        element
+    }
+}
+
+/// What to do with elements.
+#[derive(Debug, Clone, Copy)]
+enum Verb {
+    Add,
+    Get,
+    Remove,
+}
+
+/// Messages that do `verb` to all of `elements`: one for each run of elements
+/// of one set, because the kernel has no room for hundreds of answers.
+fn messages(verb: Verb, elements: &[Element]) -> Vec<Message> {
+    let (kind, flags) = match verb {
+        Verb::Add => (NEW_ELEMENT, FLAG_CREATE | FLAG_EXCLUSIVE),
+        Verb::Get => (GET_ELEMENT, 0),
+        Verb::Remove => (DELETE_ELEMENT, 0),
+    };
+    elements
+        .chunk_by(|one, next| one.family == next.family && one.set == next.set)
+        .filter_map(|run| Some((run, run.first()?)))
+        .map(|(run, first)| Message {
             kind,
             flags,
-            family: self.family.number(),
+            family: first.family.number(),
             attributes: Attributes::new()
                 .text(LIST_TABLE, TABLE)
-                .text(LIST_SET, &self.set)
+                .text(LIST_SET, &first.set)
                 .nested(
                     LIST_ELEMENTS,
-                    &Attributes::new().nested(LIST_ELEMENT, &element),
+                    &run.iter().fold(Attributes::new(), |list, element| {
+                        list.nested(LIST_ELEMENT, &element.attributes())
+                    }),
                 ),
-        }
-    }
-
-    fn add(&self) -> Message {
-        self.message(NEW_ELEMENT, FLAG_CREATE | FLAG_EXCLUSIVE)
-    }
-
-    fn remove(&self) -> Message {
-        self.message(DELETE_ELEMENT, 0)
-    }
+        })
+        .collect()
 }
 
 /// The sandbox of a slot, as the rules know it.
@@ -138,8 +156,14 @@ impl Member {
             end: Some(key(last)),
             ..self.named(Family::Inet, set)
         };
-        let allowed = policy.allowed().into_iter().map(|range| entry(ALLOWED, range));
-        let denied = policy.denied().into_iter().map(|range| entry(REFUSED, range));
+        let allowed = policy
+            .allowed()
+            .into_iter()
+            .map(|range| entry(ALLOWED, range));
+        let denied = policy
+            .denied()
+            .into_iter()
+            .map(|range| entry(REFUSED, range));
         allowed.chain(denied).collect()
     }
 
@@ -149,21 +173,25 @@ impl Member {
     }
 
     /// Makes it known: from now on its packets are translated, judged and counted.
-    pub(super) fn join(&self, address: Ipv4Addr, policy: &NetworkPolicy) -> Result<(), NetworkError> {
+    pub(super) fn join(
+        &self,
+        address: Ipv4Addr,
+        policy: &NetworkPolicy,
+    ) -> Result<(), NetworkError> {
         let places = self.places().into_iter().map(|mut place| {
             if place.set == SENT {
                 place.data = Some(address.octets().to_vec());
             }
             place
         });
-        let elements: Vec<Message> = places
+        let elements: Vec<Element> = places
             .filter(|place| Self::wants(place, policy))
             .chain(self.lists(policy))
-            .map(|element| element.add())
             .collect();
+        let messages = messages(Verb::Add, &elements);
         let join = || {
             creates(HostObject::NetworkMember, || {
-                Netfilter::open()?.transact(&elements)
+                Netfilter::open()?.transact(&messages)
             })
         };
         let joined = match join() {
@@ -187,16 +215,15 @@ impl Member {
     pub(super) fn change(&self, policy: &NetworkPolicy) -> Result<(), NetworkError> {
         let change = || {
             let mut kernel = Netfilter::open()?;
-            let mut messages: Vec<Message> =
-                self.listed(&mut kernel)?.iter().map(Element::remove).collect();
-            messages.extend(self.lists(policy).iter().map(Element::add));
+            let mut changes = messages(Verb::Remove, &self.listed(&mut kernel)?);
+            changes.extend(messages(Verb::Add, &self.lists(policy)));
             let dns = self.named(Family::Inet, DNS);
             match (traffic(&mut kernel, &dns)?, policy.resolves_names()) {
-                (None, true) => messages.push(dns.add()),
-                (Some(_), false) => messages.push(dns.remove()),
+                (None, true) => changes.extend(messages(Verb::Add, &[dns])),
+                (Some(_), false) => changes.extend(messages(Verb::Remove, &[dns])),
                 _ => {}
             }
-            kernel.transact(&messages)
+            kernel.transact(&changes)
         };
         change().map_err(kernel(format!("change the lists of `{}`", self.interface)))
     }
@@ -211,8 +238,7 @@ impl Member {
                     elements.push(place);
                 }
             }
-            let messages: Vec<Message> = elements.iter().map(Element::remove).collect();
-            kernel.transact(&messages)
+            kernel.transact(&messages(Verb::Remove, &elements))
         };
         let mut result = leave();
         for _ in 1..ATTEMPTS {
@@ -221,7 +247,10 @@ impl Member {
                 _ => break,
             }
         }
-        result.map_err(kernel(format!("take `{}` out of the rules", self.interface)))
+        result.map_err(kernel(format!(
+            "take `{}` out of the rules",
+            self.interface
+        )))
     }
 
     /// The entries of its lists that are in the kernel.
@@ -232,7 +261,9 @@ impl Member {
                 kind: GET_ELEMENT,
                 flags: 0,
                 family: Family::Inet.number(),
-                attributes: Attributes::new().text(LIST_TABLE, TABLE).text(LIST_SET, set),
+                attributes: Attributes::new()
+                    .text(LIST_TABLE, TABLE)
+                    .text(LIST_SET, set),
             };
             let parts = match kernel.list(&request) {
                 Err(error) if is(&error, Errno::NOENT) => continue,
@@ -301,7 +332,10 @@ impl Member {
 
 /// What was counted at a place; `None` when the element is not there.
 fn traffic(kernel: &mut Netfilter, place: &Element) -> io::Result<Option<Traffic>> {
-    match kernel.ask(&place.message(GET_ELEMENT, 0)) {
+    let Some(question) = messages(Verb::Get, std::slice::from_ref(place)).pop() else {
+        return Ok(None);
+    };
+    match kernel.ask(&question) {
         Ok(parts) => Ok(parts
             .iter()
             .flat_map(|part| elements_in(part))
@@ -323,7 +357,9 @@ fn elements_in(part: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// The counter among what an element carries.
 fn counter_in(element: &[u8]) -> Traffic {
     let single = attribute(element, EXPRESSION);
-    let several = attribute(element, EXPRESSIONS).into_iter().flat_map(attributes);
+    let several = attribute(element, EXPRESSIONS)
+        .into_iter()
+        .flat_map(attributes);
     let number = |data, kind| {
         let bytes = attribute(data, kind).and_then(|value| value.first_chunk::<8>());
         u64::from_be_bytes(bytes.copied().unwrap_or_default())

@@ -44,6 +44,8 @@ mod nft;
 mod policy;
 mod setting;
 mod slot;
+#[cfg(test)]
+mod tests;
 mod uplink;
 mod usage;
 mod veth;

@@ -256,9 +256,9 @@ fn understand(datagram: &[u8], first: u32) -> io::Result<Vec<Said>> {
             ..,
         ] = *header;
         let length = usize::try_from(u32::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)?;
-        let body = rest.get(HEADER..length).ok_or_else(|| {
-            io::Error::other("a netlink message that is not as long as it says")
-        })?;
+        let body = rest
+            .get(HEADER..length)
+            .ok_or_else(|| io::Error::other("a netlink message that is not as long as it says"))?;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         let sequence = u32::from_ne_bytes([s, t, u, v]);
         if sequence.wrapping_sub(first) > u32::MAX / 2 {

@@ -43,7 +43,12 @@ pub(super) fn replace_tables(ruleset: &str) -> Result<(), NetworkError> {
 
 /// Removes our tables; those that are not there are removed already.
 pub(super) fn remove_tables() -> Result<(), NetworkError> {
-    run("remove the rules for sandboxes", &["--file", "-"], &removal()).map(drop)
+    run(
+        "remove the rules for sandboxes",
+        &["--file", "-"],
+        &removal(),
+    )
+    .map(drop)
 }
 
 /// Runs `nft` with `script` on its standard input and returns what it printed.
@@ -199,7 +204,9 @@ pub(super) fn rule_count() -> Result<usize, NetworkError> {
         }
         Ok(rules)
     };
-    count().map_err(kernel("ask the kernel for the rules of the nft tables `atoll`"))
+    count().map_err(kernel(
+        "ask the kernel for the rules of the nft tables `atoll`",
+    ))
 }
 
 #[cfg(test)]

@@ -50,8 +50,8 @@ macro_rules! denials {
 denials! {
     /// Not sent under the sandbox's own address; IPv6 that reached the rules too.
     ForgedSource => "forged_source",
-    /// An address resolution that asks for, or claims, anything but the gateway.
-    ForgedNeighbour => "forged_neighbour",
+    /// Address resolution: both ends know each other already.
+    Neighbour => "neighbour",
     /// To an address of the host, but not to the DNS forwarder.
     Host => "host",
     /// To another sandbox, or to an address that one may have.

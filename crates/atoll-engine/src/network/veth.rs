@@ -46,7 +46,6 @@ pub(super) fn create(
         ("accept_redirects", "0"),
         ("send_redirects", "0"),
         ("rp_filter", "1"),
-        ("arp_ignore", "1"),
         ("forwarding", "1"),
     ] {
         setting::write(&format!("net/ipv4/conf/{name}/{key}"), value)?;
