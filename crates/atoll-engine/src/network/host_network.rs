@@ -28,21 +28,11 @@ impl HostNetwork {
         })
     }
 
-    /// Whether a process is in it, or in one that got its inode. What cannot be looked at counts as one.
+    /// Whether a process is in it, or in one that got its inode.
     pub(super) fn is_inhabited(&self) -> io::Result<bool> {
+        // Names that are no pids have no namespaces either.
         let inhabited = fs::read_dir("/proc")?.flatten().any(|entry| {
-            let is_process = entry
-                .file_name()
-                .to_str()
-                .is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-            is_process
-                && match fs::metadata(entry.path().join("ns/net")) {
-                    Ok(found) => found.ino() == self.inode,
-                    Err(error) => {
-                        error.kind() != io::ErrorKind::NotFound
-                            && error.raw_os_error() != Some(libc::ESRCH)
-                    }
-                }
+            fs::metadata(entry.path().join("ns/net")).is_ok_and(|found| found.ino() == self.inode)
         });
         Ok(inhabited)
     }
