@@ -16,6 +16,7 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
   cargo xtask bench guest [--count N] [--mib N] [--rounds N]
                                        commands, output, files and watches beside plain ones
   cargo xtask bench net [--rounds N] [--mib N] [--count N]
+                                       throughput and connections of a sandbox beside a bare pair
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
   cargo xtask fuzz [TARGET] [--seconds N]
