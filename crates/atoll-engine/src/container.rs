@@ -228,14 +228,14 @@ impl ContainerSandbox {
         })
     }
 
-    fn ask(&self, question: Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
+    fn ask(&self, question: &Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
         let failed = |error: io::Error| match error.kind() {
             // It ended while we asked.
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => SandboxError::Gone,
             _ => SandboxError::Failed(format!("the monitor does not answer: {error}")),
         };
         let mut stream = UnixStream::connect(&self.control).map_err(|_| SandboxError::Gone)?;
-        send(&mut stream, &question).map_err(failed)?;
+        send(&mut stream, question).map_err(failed)?;
         match receive(&stream, Some(bound)) {
             Ok(Some(Answer::Failed(what))) => Err(SandboxError::Failed(what)),
             Ok(Some(answer)) => Ok(Some(answer)),
@@ -272,7 +272,7 @@ impl ContainerSandbox {
         }
     }
 
-    fn ask_now(&self, question: Question) -> Result<Answer, SandboxError> {
+    fn ask_now(&self, question: &Question) -> Result<Answer, SandboxError> {
         self.ask(question, ANSWER_BOUND)?.ok_or_else(|| {
             SandboxError::Failed(format!(
                 "the monitor gave no answer within {} s",
@@ -311,15 +311,15 @@ impl Sandbox for ContainerSandbox {
     }
 
     fn freeze(&self) -> Result<(), SandboxError> {
-        self.ask_now(Question::Freeze).map(drop)
+        self.ask_now(&Question::Freeze).map(drop)
     }
 
     fn thaw(&self) -> Result<(), SandboxError> {
-        self.ask_now(Question::Thaw).map(drop)
+        self.ask_now(&Question::Thaw).map(drop)
     }
 
     fn stats(&self) -> Result<Stats, SandboxError> {
-        match self.ask_now(Question::Stats)? {
+        match self.ask_now(&Question::Stats)? {
             Answer::Stats(stats) => Ok(stats),
             other => Err(unexpected(&other)),
         }
@@ -329,18 +329,19 @@ impl Sandbox for ContainerSandbox {
         policy
             .validate()
             .map_err(|error| SandboxError::Failed(error.to_string()))?;
-        self.ask_now(Question::SetNetwork(policy.clone())).map(drop)
+        self.ask_now(&Question::SetNetwork(policy.clone()))
+            .map(drop)
     }
 
     fn halt(&self) -> Result<PathBuf, SandboxError> {
-        match self.ask_now(Question::Halt)? {
+        match self.ask_now(&Question::Halt)? {
             Answer::Halted(directory) => Ok(directory),
             other => Err(unexpected(&other)),
         }
     }
 
     fn wait(&self, bound: Duration) -> Result<Option<Outcome>, SandboxError> {
-        match self.ask(Question::Wait, bound) {
+        match self.ask(&Question::Wait, bound) {
             Ok(None) => Ok(None),
             Ok(Some(Answer::Ended(outcome))) => Ok(Some(outcome)),
             Ok(Some(other)) => Err(unexpected(&other)),
@@ -351,7 +352,7 @@ impl Sandbox for ContainerSandbox {
     }
 
     fn destroy(&self) -> Result<Outcome, SandboxError> {
-        let answer = self.ask_now(Question::Destroy);
+        let answer = self.ask_now(&Question::Destroy);
         if let Ok(mut lifeline) = self.lifeline.lock() {
             lifeline.take();
         }

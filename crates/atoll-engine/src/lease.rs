@@ -246,6 +246,8 @@ fn read(slot: u16) -> io::Result<Lease> {
     })
 }
 
+const _: () = assert!(UID_FLOOR as u64 + SLOTS as u64 * UIDS_PER_SLOT as u64 <= 1 << 31);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,5 +261,3 @@ mod tests {
         assert_eq!(turn(Some(u16::MAX), 2), [0, 1]);
     }
 }
-
-const _: () = assert!(UID_FLOOR as u64 + SLOTS as u64 * UIDS_PER_SLOT as u64 <= 1 << 31);

@@ -39,6 +39,8 @@ struct Path {
     name: &'static str,
     client: File,
     server: File,
+    /// Keeps what lies between them.
+    _router: Option<File>,
 }
 
 fn main() -> Result<()> {
@@ -66,6 +68,7 @@ fn main() -> Result<()> {
             name: "slot",
             client: network_of(sandbox.id())?,
             server: internet,
+            _router: None,
         };
         measure(&[bare, routed, slot], rounds, mib, count)
     })();
@@ -128,6 +131,7 @@ fn bare() -> Result<Path> {
         name: "bare",
         client,
         server,
+        _router: None,
     })
 }
 
@@ -150,6 +154,7 @@ fn routed() -> Result<Path> {
         name: "routed",
         client,
         server,
+        _router: Some(router),
     })
 }
 
@@ -188,7 +193,7 @@ fn measure(paths: &[Path], rounds: usize, mib: usize, count: usize) -> Result<()
     let mut all: Vec<Times> = paths.iter().map(|_| Times::default()).collect();
     for round in 0..=rounds {
         for (path, times) in paths.iter().zip(&mut all) {
-            let listener = listen(path)?;
+            let listener = listen(path).map_err(|error| format!("{}: {error}", path.name))?;
             let up = transfer(path, &listener, mib, Direction::Up)?;
             let down = transfer(path, &listener, mib, Direction::Down)?;
             let (connect, round_trip) = connections(path, &listener, count)?;

@@ -168,14 +168,15 @@ pub(super) fn ruleset(range: &SlotRange) -> String {
 
     chain forward {{
         type filter hook forward priority filter; policy accept;
+        ct state established,related accept
         iifname {sandbox} jump leaving
-        oifname {sandbox} ct state != {{ established, related }} goto deny_{unasked}
+        oifname {sandbox} goto deny_{unasked}
     }}
 
     # Where a rule of the host's has sent it elsewhere, it is judged again.
     chain leaving {{
         oifname {sandbox} goto deny_{other}
-        ct state new ip daddr @closed goto deny_{closed_range}
+        ip daddr @closed goto deny_{closed_range}
     }}
 
     # Of the host itself a sandbox reaches its DNS forwarder and nothing else.

@@ -23,7 +23,7 @@ use super::host_network::HostNetwork;
 use super::membership::Member;
 use super::policy::NetworkPolicy;
 use super::slot::SlotRange;
-use super::{firewall, forwarding, nft, setting, uplink, veth};
+use super::{conntrack, firewall, forwarding, nft, setting, uplink, veth};
 use crate::host::file::{make_dir, remove_file, write_state};
 use crate::host::process::boot_id;
 use crate::host::{HostObject, creates};
@@ -131,6 +131,8 @@ impl<'a> HostWide<'a> {
     ) -> Result<(), NetworkError> {
         self.ensure_with(range, |ruleset| {
             nft::replace_tables(ruleset)?;
+            // Every end of a sandbox takes its connections away: say now if that cannot be.
+            conntrack::targets(range.address(0)?)?;
             // Fail closed: who cannot be made known again has no network any more.
             live.iter().try_for_each(|(slot, policy)| {
                 Member::of(*slot).join(range.address(*slot)?, policy)

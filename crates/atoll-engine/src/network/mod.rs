@@ -134,8 +134,9 @@ pub(crate) fn change(
     range: &SlotRange,
 ) -> Result<(), NetworkError> {
     Member::of(slot).change(policy)?;
-    conntrack::cut(range.address(slot)?, |target| {
-        !policy.permits(target) && !(target == slot::GATEWAY && policy.resolves_names())
+    conntrack::cut(range.address(slot)?, |target| match target {
+        slot::GATEWAY => !policy.resolves_names(),
+        _ => !policy.permits(target),
     })
 }
 

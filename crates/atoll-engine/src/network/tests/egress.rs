@@ -27,7 +27,7 @@ fn the_packet_dies_at_the_next_router() {
         });
         egress_probe(SLOT, &SlotRange::default()).unwrap();
         wait_for(
-            || inside(&host.internet.descriptor, &expired) == 1,
+            || inside(&host.internet.descriptor, expired) == 1,
             || "the router did not see the packet expire".to_owned(),
         );
     });

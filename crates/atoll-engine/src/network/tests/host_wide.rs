@@ -178,7 +178,7 @@ fn two_hosts_on_one_machine_do_not_disturb_each_other() {
 fn a_host_that_ended_is_forgotten_and_one_that_lives_is_not() {
     on_own_host(|one| {
         let records = one.directory.path().join("networks");
-        fs::create_dir(&records).unwrap();
+        fs::create_dir_all(&records).unwrap();
         one.ensure();
         fs::copy(one.record(), records.join("own.json")).unwrap();
         let mut dead = None;

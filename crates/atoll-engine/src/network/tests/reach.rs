@@ -10,6 +10,7 @@ use super::super::netlink::Netlink;
 use super::super::slot::{GATEWAY, GUEST};
 use super::super::{NetworkPolicy, SlotRange, create, setting};
 use super::*;
+use crate::host::program;
 
 #[test]
 fn a_sandbox_without_network_has_a_working_loopback_and_nothing_else() {
@@ -156,22 +157,20 @@ fn errors_about_a_connection_reach_the_one_who_has_it() {
     });
 }
 
+fn narrow(interface: &str) {
+    let mut command = Command::new("ip");
+    command.args(["link", "set", interface, "mtu", "1000"]);
+    assert!(program::status(&mut command).unwrap().success());
+}
+
 #[test]
 fn a_narrower_way_out_is_discovered() {
     on_own_host(|host| {
         host.ensure();
         let network = host.sandbox(SLOT);
         // Narrower than what the sandbox was told when it was made.
-        let status = Command::new("ip")
-            .args(["link", "set", "up0", "mtu", "1000"])
-            .status();
-        assert!(status.unwrap().success());
-        inside(&host.internet.descriptor, || {
-            let status = Command::new("ip")
-                .args(["link", "set", "eth0", "mtu", "1000"])
-                .status();
-            assert!(status.unwrap().success());
-        });
+        narrow("up0");
+        inside(&host.internet.descriptor, || narrow("eth0"));
         let server = exchange_server(host, 0);
         assert_eq!(exchange(&network.namespace, 1 << 20), 0);
         assert_eq!(server.join().unwrap().1, 1 << 20);
