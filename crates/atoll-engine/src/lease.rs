@@ -16,7 +16,7 @@ use crate::config::{RUN_DIR, slot_dir};
 use crate::host::file::{self, make_dir, remove_tree, write_state};
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
-use crate::{NetworkMode, SandboxId, SandboxSpec};
+use crate::{NetworkMode, SandboxId, SandboxSpec, Tier};
 
 /// First uid of slot 0: above `/etc/subuid` ranges and above what systemd gives to containers.
 const UID_FLOOR: u32 = 0x7000_0000;
@@ -32,6 +32,8 @@ pub(crate) struct Lease {
     pub(crate) home: PathBuf,
     pub(crate) sandbox: SandboxId,
     pub(crate) network: NetworkMode,
+    #[serde(default)]
+    pub(crate) tier: Tier,
     /// Layers the sandbox stands on; they must not be removed below it.
     #[serde(default)]
     pub(crate) layers: Vec<PathBuf>,
@@ -64,7 +66,7 @@ impl HostLock {
     }
 
     /// Takes the lowest free slot for the sandbox of `spec` in the home at `home`.
-    pub(crate) fn lease(&self, home: &Path, spec: &SandboxSpec) -> io::Result<Lease> {
+    pub(crate) fn lease(&self, home: &Path, tier: Tier, spec: &SandboxSpec) -> io::Result<Lease> {
         let owner = ProcessIdentity::current()?;
         let free = (0..SLOTS).find(|slot| !slot_dir(*slot).exists());
         let slot = free.ok_or_else(|| {
@@ -76,6 +78,7 @@ impl HostLock {
             home: home.to_owned(),
             sandbox: spec.id.clone(),
             network: spec.network,
+            tier,
             layers: spec.layers.clone(),
         };
         creates(HostObject::SlotDirectory, || make_dir(&lease.dir(), 0o711))?;

@@ -9,7 +9,8 @@ pub(crate) mod connections;
 
 use std::env;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use atoll_protocol::ENVD_PORT;
@@ -23,10 +24,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::settings::Settings;
-use crate::{access, files, filesystem, metrics, process, rpc};
+use crate::{access, files, filesystem, lifeline, metrics, passage, process, rpc, sudo};
 
-/// Listens elsewhere and prints the bound address on stdout. For tests and
-/// for tiers in which the loopback interface is not where the host dials.
+/// Listens elsewhere and prints the bound address on stdout. For tests.
 const LISTEN_VARIABLE: &str = "ATOLL_GUEST_LISTEN";
 
 /// Why the guest could not start.
@@ -43,9 +43,17 @@ pub(crate) enum BootError {
     Serve(#[source] io::Error),
 }
 
-/// Runs until `SIGTERM`.
-pub(crate) fn run() -> Result<(), BootError> {
-    prepare_process().map_err(BootError::Process)?;
+/// What keeps an empty `/tmp` from becoming memory while gVisor starts.
+const TMP_MARKER: &str = "/tmp/.atoll";
+
+/// Runs until `SIGTERM`. Where the host cannot enter the sandbox's network, it
+/// calls from `gateway`, and this listens on all interfaces.
+pub(crate) fn run(gateway: Option<Ipv4Addr>) -> Result<(), BootError> {
+    let lifeline = prepare_process().map_err(BootError::Process)?;
+    if gateway.is_some() {
+        // It has done its work; where it is not, nothing has to be done.
+        let _ = std::fs::remove_file(TMP_MARKER);
+    }
     let listen = match env::var(LISTEN_VARIABLE) {
         Ok(text) => Some(text.parse().map_err(BootError::Address)?),
         Err(_) => None,
@@ -55,19 +63,24 @@ pub(crate) fn run() -> Result<(), BootError> {
         .enable_time()
         .build()
         .map_err(BootError::Serve)?;
-    runtime.block_on(serve(listen)).map_err(BootError::Serve)?;
+    runtime
+        .block_on(serve(listen, gateway, lifeline))
+        .map_err(BootError::Serve)?;
     Ok(())
 }
 
-fn prepare_process() -> io::Result<()> {
+/// Returns the pipe from the monitor, where this is PID 1.
+fn prepare_process() -> io::Result<Option<OwnedFd>> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // Keeps the memory that holds the token from being read or dumped. Not
     // essential: everybody who could is root in here already.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    let mut lifeline = None;
     if is_init() {
         if is_hung_up(&rustix::stdio::stdin())? {
             return Err(io::Error::other("whoever started this sandbox is gone"));
         }
+        lifeline = Some(rustix::stdio::stdin().try_clone_to_owned()?);
         // Whatever the runtime left open belongs to the host.
         let nowhere = std::fs::File::options()
             .read(true)
@@ -84,7 +97,7 @@ fn prepare_process() -> io::Result<()> {
     // arena: memory matters more here than allocating from many threads.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    Ok(())
+    Ok(lifeline)
 }
 
 /// Whether nobody holds the other end of a pipe any more.
@@ -99,25 +112,43 @@ pub(crate) fn is_init() -> bool {
     rustix::process::getpid().as_raw_nonzero().get() == 1
 }
 
-async fn serve(listen: Option<SocketAddr>) -> io::Result<()> {
+async fn serve(
+    listen: Option<SocketAddr>,
+    gateway: Option<Ipv4Addr>,
+    lifeline: Option<OwnedFd>,
+) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let children = signal(SignalKind::child())?;
     tokio::spawn(reap_zombies(children));
 
-    let address = listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], ENVD_PORT)));
+    let interface = if gateway.is_some() {
+        Ipv4Addr::UNSPECIFIED
+    } else {
+        Ipv4Addr::LOCALHOST
+    };
+    let address = listen.unwrap_or_else(|| SocketAddr::from((interface, ENVD_PORT)));
     let listener = TcpListener::bind(address).await?;
     if listen.is_some() {
         println!("{}", listener.local_addr()?);
     }
 
     let settings = Arc::new(Settings::default());
+    let commands = process::Commands::new(Arc::clone(&settings));
+    if let Some(gateway) = gateway {
+        tokio::spawn(passage::serve(passage::bind(gateway).await?));
+        tokio::spawn(sudo::service::serve(
+            sudo::service::bind()?,
+            commands.clone(),
+        ));
+    }
     let rpc = rpc::service(
-        process::Commands::new(Arc::clone(&settings)),
+        commands,
         filesystem::Filesystem::new(Arc::clone(&settings)),
     );
     let app = routes(settings, rpc);
     tokio::select! {
-        served = connections::serve(listener, app) => served,
+        served = connections::serve(listener, app, gateway) => served,
+        gone = lifeline::listen(lifeline) => gone,
         _ = terminate.recv() => {
             if !is_init() {
                 process::tree::kill_descendants_of_self().await;

@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use atoll_engine::{
-    ContainerRuntime, EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, Runtime, SlotRange,
+    EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, OciRuntimeChoice, Runtime, SlotRange, Tier,
 };
+use clap::ValueEnum as _;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::arguments::Isolation;
 use crate::failure::Hinted;
 
 /// The agent that becomes PID 1 of every sandbox.
@@ -27,6 +29,12 @@ struct Settings {
     oci_runtime: Option<String>,
     /// Addresses of sandboxes on this host.
     network_range: Option<SlotRange>,
+    /// How sandboxes are kept apart when nobody says.
+    isolation: Option<Isolation>,
+    /// Nothing weaker than this is used.
+    minimum_isolation: Option<Tier>,
+    /// `runsc`, or a path.
+    runsc: Option<String>,
 }
 
 /// One installation of Atoll.
@@ -67,9 +75,24 @@ impl Home {
         self.path.join("guest")
     }
 
-    /// The runtime of the container tier.
-    pub(crate) fn runtime(&self) -> anyhow::Result<Arc<dyn Runtime>> {
-        Ok(Arc::new(ContainerRuntime::new(self.engine_config()?)))
+    /// The runtime of `tier`.
+    pub(crate) fn runtime(&self, tier: Tier) -> anyhow::Result<Arc<dyn Runtime>> {
+        Ok(Arc::new(MonitoredRuntime::new(self.engine_config()?, tier)))
+    }
+
+    /// How sandboxes are kept apart when nobody says.
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.settings.isolation.unwrap_or(Isolation::Auto)
+    }
+
+    /// What no sandbox may be weaker than.
+    pub(crate) fn minimum_isolation(&self) -> Tier {
+        self.settings.minimum_isolation.unwrap_or_default()
+    }
+
+    /// What runs sandboxes of the gVisor tier, if it is there.
+    pub(crate) fn runsc(&self) -> Option<PathBuf> {
+        locate(self.settings.runsc.as_deref().unwrap_or("runsc"))
     }
 
     pub(crate) fn engine_config(&self) -> anyhow::Result<EngineConfig> {
@@ -82,6 +105,7 @@ impl Home {
             guest: self.unpack_guest()?,
             program: std::env::current_exe().context("cannot find this program's own file")?,
             oci_runtime,
+            runsc: self.runsc().unwrap_or_else(|| PathBuf::from("runsc")),
             slot_range: self.slot_range(),
         })
     }
@@ -162,6 +186,18 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     if let Ok(runtime) = std::env::var("ATOLL_OCI_RUNTIME") {
         settings.oci_runtime = Some(runtime);
     }
+    if let Ok(runsc) = std::env::var("ATOLL_RUNSC") {
+        settings.runsc = Some(runsc);
+    }
+    if let Some(isolation) = tier_variable("ATOLL_ISOLATION")? {
+        settings.isolation = Some(isolation);
+    }
+    match tier_variable("ATOLL_MINIMUM_ISOLATION")? {
+        None | Some(Isolation::Auto) => {}
+        Some(Isolation::Container) => settings.minimum_isolation = Some(Tier::Container),
+        Some(Isolation::Gvisor) => settings.minimum_isolation = Some(Tier::Gvisor),
+        Some(Isolation::Microvm) => settings.minimum_isolation = Some(Tier::Microvm),
+    }
     if let Ok(range) = std::env::var("ATOLL_NETWORK_RANGE") {
         let parsed = range.parse().map_err(|error| {
             Hinted::error(
@@ -174,23 +210,37 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
+/// The isolation that the variable `name` names.
+fn tier_variable(name: &str) -> anyhow::Result<Option<Isolation>> {
+    let Ok(text) = std::env::var(name) else {
+        return Ok(None);
+    };
+    Isolation::from_str(&text, false).map(Some).map_err(|_| {
+        Hinted::error(
+            format!("{name}: `{text}` is no isolation"),
+            format!("example: {name}=gvisor"),
+        )
+    })
+}
+
 /// `program` as a path: as it is if it names one, else by `PATH`.
 fn find_program(program: &str) -> anyhow::Result<PathBuf> {
+    locate(program).ok_or_else(|| {
+        Hinted::error(
+            format!("the OCI runtime `{program}` is not installed"),
+            format!("install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""),
+        )
+    })
+}
+
+fn locate(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
-        return Ok(PathBuf::from(program));
+        return Some(PathBuf::from(program));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .map(|directory| directory.join(program))
         .find(|candidate| candidate.is_file())
-        .ok_or_else(|| {
-            Hinted::error(
-                format!("the OCI runtime `{program}` is not installed"),
-                format!(
-                    "install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""
-                ),
-            )
-        })
 }
 
 /// Fails with advice unless this process may make sandboxes.

@@ -77,7 +77,9 @@ pub(super) fn ruleset(range: &SlotRange) -> String {
         iifname {sandbox} jump host_from_sandbox
     }}
 
+    # A stack of its own cannot be entered, so the host dials its address: answers may come back.
     chain host_from_sandbox {{
+        ct direction reply ct state established accept
         ip daddr {range} ip daddr & 0.0.0.3 == 0.0.0.1 udp dport 53 accept
         ip daddr {range} ip daddr & 0.0.0.3 == 0.0.0.1 tcp dport 53 accept
         counter drop comment "the host"

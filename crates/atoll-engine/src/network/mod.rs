@@ -5,6 +5,7 @@
 //! | `slot` | which addresses and interface name a slot has |
 //! | `namespace` | the sandbox's network namespace |
 //! | `veth` | the pair of interfaces between it and the host |
+//! | `enclosed` | a pair between it and nothing, for stacks that cannot be entered |
 //! | `host_wide` | what all sandboxes share: when it is made and unmade, and the record of it |
 //! | `firewall` | the text of the rules |
 //! | `nft` | the `nft` program and the table in the kernel |
@@ -22,6 +23,7 @@
 //! **Invariant**: no sandbox gets an interface while the rules are not loaded.
 
 mod dns;
+pub(crate) mod enclosed;
 mod error;
 mod firewall;
 mod forwarding;
@@ -59,8 +61,7 @@ pub(crate) struct SandboxNetwork {
     pub(crate) namespace: OwnedFd,
     /// What `/etc/resolv.conf` inside should name.
     pub(crate) resolver: Option<Ipv4Addr>,
-    /// The sandbox's own address.
-    #[allow(dead_code, reason = "`dial` goes through the namespace")]
+    /// The sandbox's own address, where it has one.
     pub(crate) address: Option<Ipv4Addr>,
     /// For [`DnsForwarder::spawn`], once the process may have threads.
     pub(crate) dns: Option<DnsSockets>,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,12 +39,21 @@ const STRANGERS_SHARE: u64 = 4;
 /// Pause after the kernel could not hand over a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves whoever connects.
-pub(super) async fn serve(listener: TcpListener, app: Router) -> io::Result<()> {
+/// Serves whoever connects from inside, and from `gateway` if there is one.
+pub(super) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    gateway: Option<Ipv4Addr>,
+) -> io::Result<()> {
     let strangers = Arc::new(Crowd::new(strangers_max()));
     let app = TowerToHyperService::new(app);
     loop {
         match listener.accept().await {
+            // On a network, others than the host may find this port.
+            Ok((_, peer))
+                if gateway.is_some_and(|gateway| {
+                    !peer.ip().is_loopback() && peer.ip() != IpAddr::V4(gateway)
+                }) => {}
             Ok((stream, _)) => {
                 // Without it the first event waits for an acknowledgement.
                 let _ = stream.set_nodelay(true);

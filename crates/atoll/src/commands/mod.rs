@@ -3,6 +3,7 @@
 mod doctor;
 mod gc;
 mod inputs;
+mod isolation;
 mod run;
 mod shell;
 mod template;
