@@ -52,7 +52,7 @@ pub(crate) fn config(
             exactly(PosixRlimitType::RlimitCore, 0)?,
         ])
         .build()?;
-    let namespaces = [
+    let mut namespaces = [
         LinuxNamespaceType::User,
         LinuxNamespaceType::Mount,
         LinuxNamespaceType::Pid,
@@ -62,6 +62,13 @@ pub(crate) fn config(
     .into_iter()
     .map(|kind| LinuxNamespaceBuilder::default().typ(kind).build())
     .collect::<Result<Vec<_>, _>>()?;
+    // gVisor takes over the interfaces of the namespace in which it is called.
+    namespaces.push(
+        LinuxNamespaceBuilder::default()
+            .typ(LinuxNamespaceType::Network)
+            .path("/proc/self/ns/net")
+            .build()?,
+    );
     let mut linux = LinuxBuilder::default()
         .namespaces(namespaces)
         .uid_mappings(vec![id_mapping(uid_base)?])

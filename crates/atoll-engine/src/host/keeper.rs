@@ -13,6 +13,7 @@
 use std::fs::File;
 use std::io::{self, PipeWriter};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -22,11 +23,13 @@ use super::{HostObject, creates, mount};
 
 /// Runs `work` as the first process of a new pid namespace, with a mount
 /// namespace in which `/proc` shows it; returns its pid. What `work` returns
-/// is its exit status. `report` is a pipe to this process.
+/// is its exit status. `report` is a pipe to this process; `whole_proc` is a
+/// place for a second view of the processes (see [`mount::fresh_proc`]).
 ///
 /// The caller must be single-threaded, as the monitor is until its sandbox runs.
 pub(crate) fn start(
     report: PipeWriter,
+    whole_proc: &Path,
     work: impl FnOnce(PipeWriter) -> io::Result<i32>,
 ) -> io::Result<i32> {
     let own = File::open("/proc/self/ns/pid")?;
@@ -37,7 +40,8 @@ pub(crate) fn start(
         // leaves by `_exit` without unwinding into the parent's stack.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            let status = prepare(&report).and_then(|()| work(report)).unwrap_or(1);
+            let status = prepare(&report, whole_proc)
+                .and_then(|()| work(report)).unwrap_or(1);
             // SAFETY: ends only the child.
             unsafe { libc::_exit(status) }
         }
@@ -52,7 +56,7 @@ pub(crate) fn start(
 }
 
 /// Ties the child to its parent and gives it a view of its own namespace.
-fn prepare(report: &PipeWriter) -> io::Result<()> {
+fn prepare(report: &PipeWriter, whole_proc: &Path) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before that call.
     let mut asked = [PollFd::new(report, PollFlags::empty())];
@@ -64,5 +68,5 @@ fn prepare(report: &PipeWriter) -> io::Result<()> {
     rustix::stdio::dup2_stdin(&nowhere)?;
     rustix::stdio::dup2_stdout(&nowhere)?;
     mount::private_mount_namespace()?;
-    mount::fresh_proc()
+    mount::fresh_proc(whole_proc)
 }

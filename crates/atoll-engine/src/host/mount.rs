@@ -328,17 +328,35 @@ pub(crate) fn small_tmpfs(target: &Path) -> io::Result<()> {
     })
 }
 
-/// Mounts `/proc` anew, for the pid namespace of this process.
-pub(crate) fn fresh_proc() -> io::Result<()> {
+/// Mounts `/proc` anew, for the pid namespace of this process; and once more
+/// at `whole`, where nothing is ever hidden: a process in a user namespace may
+/// mount `/proc` only where it can see one without gaps.
+pub(crate) fn fresh_proc(whole: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(whole)?;
+    for target in [whole, Path::new("/proc")] {
+        attach_new("proc", target)?;
+    }
+    Ok(())
+}
+
+/// Hides from runsc the settings that it takes for a sign of the host's own
+/// network namespace: on newer kernels every namespace has them. Which ones
+/// are seen depends on the namespace of who looks, so this is called in the
+/// sandbox's.
+pub(crate) fn hide_host_network_sign() -> io::Result<()> {
+    attach_new("tmpfs", Path::new("/proc/sys/net/core"))
+}
+
+fn attach_new(kind: &str, target: &Path) -> io::Result<()> {
     let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let proc = new_filesystem("proc", &[], flags)?;
+    let fresh = new_filesystem(kind, &[], flags)?;
     Ok(move_mount(
-        proc.as_fd(),
+        fresh.as_fd(),
         "",
         CWD,
-        "/proc",
+        target,
         MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
     )?)
 }

@@ -178,11 +178,16 @@ impl Created {
         } = self;
         let (said, report) = io::pipe().map_err(failed)?;
         let doors = foundation.cgroup.doors();
+        let whole_proc = plan.bundle.join("proc");
         // The keeper is born in a cgroup of the sandbox, so that it is found there
         // even if this process is killed half-way.
         let pid = foundation
             .cgroup
-            .within(|| keeper::start(report, |report| plan.keep(foundation, doors, report)))
+            .within(|| {
+                keeper::start(report, &whole_proc, |report| {
+                    plan.keep(foundation, doors, report)
+                })
+            })
             .map_err(failed)?;
         let init = ProcessIdentity::of(pid).map_err(failed)?;
         let init_fd = pidfd(pid).map_err(failed)?;
@@ -209,6 +214,7 @@ impl Plan {
         let state = self.state.clone();
         let id = self.id.clone();
         let started = within_network(&foundation.network.namespace, || {
+            mount::hide_host_network_sign()?;
             self.run(&foundation.disk, doors)
         })
         .and_then(|()| processes(&state, &id));
