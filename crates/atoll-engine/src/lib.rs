@@ -43,5 +43,5 @@ pub use network::SlotRange;
 pub use reconcile::{reconcile, reconcile_home};
 pub use record::{Ended, SandboxRecord};
 pub use runtime::{CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
-pub use tier_verdict::{TierVerdict, remember_verdict, remembered_verdict};
 pub use spec::{Attachment, NetworkMode, SandboxSpec};
+pub use tier_verdict::{TierVerdict, remember_verdict, remembered_verdict};

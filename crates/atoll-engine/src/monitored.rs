@@ -18,7 +18,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::config::{EngineConfig, GUEST_PORT, PASSAGE_OPEN, PASSAGE_PORT, PASSAGE_REFUSED};
 use crate::host::process::{enter, pidfd};
 use crate::host::{HostObject, program};
-use crate::monitor::message::{Answer, Entrance, MonitorRequest, Question, Ready, Report, receive, send};
+use crate::monitor::message::{
+    Answer, Entrance, MonitorRequest, Question, Ready, Report, receive, send,
+};
 use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{

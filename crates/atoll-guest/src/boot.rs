@@ -12,6 +12,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_protocol::ENVD_PORT;
 use axum::Router;
@@ -28,6 +29,14 @@ use crate::{access, files, filesystem, lifeline, metrics, passage, process, rpc,
 
 /// Listens elsewhere and prints the bound address on stdout. For tests.
 const LISTEN_VARIABLE: &str = "ATOLL_GUEST_LISTEN";
+
+/// Set where the kernel is gVisor's and not Linux.
+static ON_GVISOR: AtomicBool = AtomicBool::new(false);
+
+/// Whether the kernel is gVisor's.
+pub(crate) fn is_on_gvisor() -> bool {
+    ON_GVISOR.load(Ordering::Relaxed)
+}
 
 /// Why the guest could not start.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +60,7 @@ const TMP_MARKER: &str = "/tmp/.atoll";
 pub(crate) fn run(gateway: Option<Ipv4Addr>) -> Result<(), BootError> {
     let lifeline = prepare_process().map_err(BootError::Process)?;
     if gateway.is_some() {
+        ON_GVISOR.store(true, Ordering::Relaxed);
         // It has done its work; where it is not, nothing has to be done.
         let _ = std::fs::remove_file(TMP_MARKER);
     }
@@ -89,6 +99,7 @@ fn prepare_process() -> io::Result<Option<OwnedFd>> {
         rustix::stdio::dup2_stdin(&nowhere)?;
         rustix::stdio::dup2_stdout(&nowhere)?;
         rustix::stdio::dup2_stderr(&nowhere)?;
+        ignore_signals();
     } else {
         // Orphans come to PID 1 by themselves; a test guest asks for them.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -98,6 +109,23 @@ fn prepare_process() -> io::Result<Option<OwnedFd>> {
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     Ok(lifeline)
+}
+
+/// Linux keeps signals without a handler from PID 1 by itself, gVisor does not.
+/// Commands get the defaults back (see `process::reaper`).
+fn ignore_signals() {
+    for signal in [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGPIPE,
+        libc::SIGALRM,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+    ] {
+        // SAFETY: ignoring a signal installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }
 
 /// Whether nobody holds the other end of a pipe any more.
@@ -141,10 +169,7 @@ async fn serve(
             commands.clone(),
         ));
     }
-    let rpc = rpc::service(
-        commands,
-        filesystem::Filesystem::new(Arc::clone(&settings)),
-    );
+    let rpc = rpc::service(commands, filesystem::Filesystem::new(Arc::clone(&settings)));
     let app = routes(settings, rpc);
     tokio::select! {
         served = connections::serve(listener, app, gateway) => served,

@@ -29,6 +29,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ATOLL_HOME", global = true, value_name = "DIRECTORY")]
     pub(crate) home: Option<PathBuf>,
 
+    /// Say what is decided on the way, such as the isolation of a sandbox and why.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -115,10 +119,6 @@ pub(crate) struct SandboxArguments {
     /// How the sandbox is kept apart from the host [default: as configured, else auto].
     #[arg(long, value_enum)]
     pub(crate) isolation: Option<Isolation>,
-
-    /// Say which isolation was chosen, and why.
-    #[arg(long, short)]
-    pub(crate) verbose: bool,
 
     /// Memory, for example 512M or 2G [default: 1G].
     #[arg(long, value_parser = mebibytes, value_name = "SIZE", help_heading = "Limits")]

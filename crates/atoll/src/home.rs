@@ -41,6 +41,7 @@ struct Settings {
 pub(crate) struct Home {
     path: PathBuf,
     settings: Settings,
+    verbose: bool,
 }
 
 impl Home {
@@ -58,7 +59,23 @@ impl Home {
             atoll_engine::reconcile_home(&path)
                 .context("cannot put the home in order after a restart")?;
         }
-        Ok(Self { path, settings })
+        Ok(Self {
+            path,
+            settings,
+            verbose: false,
+        })
+    }
+
+    /// The same, for somebody who wants to know more.
+    pub(crate) fn verbose(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
+    }
+
+    /// Says something to who wants to know more.
+    pub(crate) fn explain(&self, text: &str) {
+        if self.verbose {
+            eprintln!("{text}");
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {

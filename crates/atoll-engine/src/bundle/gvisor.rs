@@ -84,8 +84,18 @@ pub(crate) fn config(
         .hostname(spec.hostname.as_str())
         .mounts(vec![
             mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"])?,
-            mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?,
-            mount("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755"])?,
+            mount(
+                "/sys",
+                "sysfs",
+                "sysfs",
+                &["nosuid", "noexec", "nodev", "ro"],
+            )?,
+            mount(
+                "/dev",
+                "tmpfs",
+                "tmpfs",
+                &["nosuid", "mode=755", "size=64k"],
+            )?,
             mount(
                 "/dev/shm",
                 "tmpfs",

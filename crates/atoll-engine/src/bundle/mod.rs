@@ -53,12 +53,7 @@ fn id_mapping(base: u32) -> Result<LinuxIdMapping, OciSpecError> {
         .build()
 }
 
-fn mount(
-    target: &str,
-    kind: &str,
-    source: &str,
-    options: &[&str],
-) -> Result<Mount, OciSpecError> {
+fn mount(target: &str, kind: &str, source: &str, options: &[&str]) -> Result<Mount, OciSpecError> {
     MountBuilder::default()
         .destination(target)
         .typ(kind)

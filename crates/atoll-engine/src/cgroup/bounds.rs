@@ -13,8 +13,9 @@ pub(crate) const CPU_PERIOD_USEC: u64 = 100_000;
 /// Processes of Atoll's own inside a container: PID 1, its threads, one reaper per running command.
 const OWN_PIDS: u64 = 24;
 
-/// What gVisor's kernel and its file server take before anything runs on them.
-const GVISOR_OWN_MEMORY: u64 = 96 * 1024 * 1024;
+/// What gVisor's kernel and its file server take: about 25 MiB before anything
+/// runs on them, and more with what does.
+const GVISOR_OWN_MEMORY: u64 = 48 * 1024 * 1024;
 
 /// Tasks of gVisor on the host: so many for itself, and so many for each
 /// process inside. A sandbox that cannot get one more hangs as a whole, so

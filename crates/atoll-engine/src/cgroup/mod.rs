@@ -14,9 +14,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::SandboxId;
 use crate::host::{HostObject, creates};
 use crate::runtime::Stats;
-use crate::SandboxId;
 
 pub(crate) use bounds::{Bounds, CPU_PERIOD_USEC};
 pub(crate) use pressure::{MemoryAlarm, ProcessAlarm};

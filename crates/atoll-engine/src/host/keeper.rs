@@ -41,7 +41,8 @@ pub(crate) fn start(
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let status = prepare(&report, whole_proc)
-                .and_then(|()| work(report)).unwrap_or(1);
+                .and_then(|()| work(report))
+                .unwrap_or(1);
             // SAFETY: ends only the child.
             unsafe { libc::_exit(status) }
         }

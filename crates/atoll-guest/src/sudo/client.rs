@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use super::options::{Asked, Keep, Wish, parse};
-use super::terminal::Relay;
+use super::terminal::{Relay, Relaying};
 use super::{Answer, Request, SOCKET};
 use crate::process::reaper::Report;
 use crate::process::spare::hand_over;
@@ -44,8 +44,7 @@ const PASSED_ON: [libc::c_int; 9] = [
     libc::SIGWINCH,
 ];
 
-const USAGE: &str =
-    "usage: sudo [-EHiknsSv] [-u user] [--preserve-env[=list]] [VAR=value] [command [argument ...]]";
+const USAGE: &str = "usage: sudo [-EHiknsSv] [-u user] [--preserve-env[=list]] [VAR=value] [command [argument ...]]";
 
 /// Entry point of `sudo`.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -107,7 +106,7 @@ fn ask(wish: Wish) -> io::Result<Report> {
     let mut answers = BufReader::new(control.try_clone()?);
     next(&mut answers)?;
     let relaying = relay.map(Relay::start).transpose()?;
-    let master = relaying.as_ref().map(|relaying| relaying.master());
+    let master = relaying.as_ref().map(Relaying::master);
     let master = master.transpose()?;
     std::thread::Builder::new().spawn(move || pass_on(&signals, &control, master.as_ref()))?;
     let end = next(&mut answers);
@@ -194,11 +193,10 @@ fn pass_on(signals: &libc::sigset_t, mut control: &UnixStream, master: Option<&O
         if signal == libc::SIGWINCH
             && let Some(master) = master
         {
-            // The terminal of the command tells it.
+            // Its terminal gets the new size, and the command is told below.
             if let Ok(size) = rustix::termios::tcgetwinsize(rustix::stdio::stdin()) {
                 let _ = rustix::termios::tcsetwinsize(master.as_fd(), size);
             }
-            continue;
         }
         let Ok(byte) = u8::try_from(signal) else {
             continue;

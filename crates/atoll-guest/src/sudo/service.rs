@@ -118,7 +118,15 @@ fn order(uid: u32, request: Request) -> Result<Order, String> {
         Mode::Login => target.home.clone(),
         Mode::Program | Mode::Shell => request.cwd.clone(),
     };
-    let env = environment(uid, &caller, &target, &cmd, &args, request.env, request.keeps_home);
+    let env = environment(
+        uid,
+        &caller,
+        &target,
+        &cmd,
+        &args,
+        request.env,
+        request.keeps_home,
+    );
     Ok(Order {
         cmd,
         args,
@@ -249,7 +257,11 @@ mod tests {
         }
         for uid in [1, 33, 999, 1001, 65534] {
             let refused = order(uid, request("root", Mode::Program, &["id"]));
-            assert!(refused.unwrap_err().ends_with("is not in the sudoers file."));
+            assert!(
+                refused
+                    .unwrap_err()
+                    .ends_with("is not in the sudoers file.")
+            );
         }
         let unknown = order(0, request("nobody-of-that-name", Mode::Program, &["id"]));
         assert_eq!(unknown.unwrap_err(), "unknown user nobody-of-that-name");
@@ -257,7 +269,11 @@ mod tests {
 
     #[test]
     fn shells_get_words_as_they_were() {
-        let (cmd, args) = command(&request("root", Mode::Login, &["echo", "it's  two", "$HOME"]));
+        let (cmd, args) = command(&request(
+            "root",
+            Mode::Login,
+            &["echo", "it's  two", "$HOME"],
+        ));
         assert_eq!(
             (cmd.as_str(), args.join("|").as_str()),
             ("/bin/bash", r"--login|-c|'echo' 'it'\''s  two' '$HOME'")

@@ -121,7 +121,7 @@ fn shown() -> io::Result<OwnedFd> {
         .into_iter()
         .find(|output| rustix::termios::isatty(output));
     found
-        .unwrap_or_else(|| rustix::stdio::stdin())
+        .unwrap_or_else(rustix::stdio::stdin)
         .try_clone_to_owned()
 }
 

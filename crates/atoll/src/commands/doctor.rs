@@ -64,12 +64,7 @@ fn finding(name: &'static str, verdict: Verdict, detail: String, fix: Option<Str
 /// Believes nothing and runs a real sandbox of each tier.
 async fn try_tiers(home: &Home) -> Vec<Check> {
     let untried = |verdict, detail: String, fix: Option<&str>| {
-        vec![finding(
-            TIERS[0],
-            verdict,
-            detail,
-            fix.map(str::to_owned),
-        )]
+        vec![finding(TIERS[0], verdict, detail, fix.map(str::to_owned))]
     };
     let base = async {
         let catalog = TemplateCatalog::open(home.path())?;

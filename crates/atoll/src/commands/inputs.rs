@@ -52,9 +52,10 @@ pub(crate) async fn open(
     check(&limits)?;
     let layers = catalog.layer_directories(&template).await?;
     let isolation = isolation::choose(home, arguments.isolation, &layers, &template.user).await?;
-    if arguments.verbose {
-        eprintln!("isolation: {} ({})", isolation.tier, isolation.reason);
-    }
+    home.explain(&format!(
+        "isolation: {} ({})",
+        isolation.tier, isolation.reason
+    ));
     let id = SandboxId::random()?;
     let mut variables = template.env.clone();
     variables.extend([

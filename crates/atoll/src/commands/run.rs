@@ -276,7 +276,13 @@ async fn execute(
         _ => None,
     };
     let outcome = match ended {
-        Ended::Exit(exit) => explain(&exit, &stats, limits, &output.evidence),
+        Ended::Exit(exit) => explain(
+            opened.isolation.tier,
+            &exit,
+            &stats,
+            limits,
+            &output.evidence,
+        ),
         Ended::Timeout => Outcome::Timeout {
             limit_ms: u64::try_from(arguments.timeout.as_millis()).unwrap_or(u64::MAX),
         },

@@ -90,14 +90,8 @@ pub(super) fn create(
         scratch,
         user_namespace: &users_path,
     };
-    let bundle = container::config(
-        spec,
-        &paths,
-        lease.uid_base(),
-        cgroup,
-        runtime.seccomp_by(),
-    )
-    .map_err(|error| Failure::new("cannot describe the container", &error))?;
+    let bundle = container::config(spec, &paths, lease.uid_base(), cgroup, runtime.seccomp_by())
+        .map_err(|error| Failure::new("cannot describe the container", &error))?;
     let state = save_bundle(&bundle, &dir)?;
 
     limit_own_resources(&spec.limits)
@@ -205,7 +199,6 @@ fn random_uuid() -> io::Result<String> {
     ))
 }
 
-
 /// What no runtime does for us, between creation and start.
 fn adjust(
     spec: &SandboxSpec,
@@ -213,10 +206,12 @@ fn adjust(
     init: &OwnedFd,
     scratch: &Path,
 ) -> Result<(), Failure> {
-    cgroup.verify(&Bounds::container(&spec.limits)).map_err(|error| {
-        Failure::new("the kernel does not enforce the limits", &error)
-            .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
-    })?;
+    cgroup
+        .verify(&Bounds::container(&spec.limits))
+        .map_err(|error| {
+            Failure::new("the kernel does not enforce the limits", &error)
+                .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
+        })?;
     let boot_id = scratch.join("boot_id");
     let mut mounts = vec![
         InnerMount::File {

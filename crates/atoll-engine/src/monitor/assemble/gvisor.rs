@@ -28,12 +28,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::{Foundation, Started, save_bundle, write_file};
 use crate::bundle::gvisor;
 use crate::cgroup::Bounds;
-use crate::monitor::exhaustion::Exhaustion;
 use crate::host::file::make_dir;
 use crate::host::mount::{self, Access};
 use crate::host::process::{ProcessIdentity, pidfd, within_network};
 use crate::host::{HostObject, creates, keeper, program, user_namespace};
 use crate::lease::Lease;
+use crate::monitor::exhaustion::Exhaustion;
 use crate::monitor::message::{Entrance, Failure, MonitorRequest};
 use crate::network::enclosed;
 
@@ -200,7 +200,6 @@ impl Created {
             exhaustion: Some(exhaustion),
         })
     }
-
 }
 
 impl Plan {
@@ -263,7 +262,10 @@ impl Plan {
                 // The cgroup is ours, and joined before.
                 "--ignore-cgroups",
             ])
-            .arg(format!("--overlay2=root:dir={}", disk.join("upper").display()))
+            .arg(format!(
+                "--overlay2=root:dir={}",
+                disk.join("upper").display()
+            ))
             .args(["run", "--detach", "--bundle"])
             .arg(&self.bundle)
             .arg(&self.id)

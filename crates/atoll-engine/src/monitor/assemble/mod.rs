@@ -19,13 +19,13 @@ use libcontainer::oci_spec::runtime::Spec;
 use super::dismantle::dismantle;
 use super::message::{Entrance, Failure, MonitorRequest, Ready};
 use crate::cgroup::Cgroup;
-use crate::monitor::exhaustion::Exhaustion;
 use crate::disk::{self, Disks};
 use crate::host::file::{listen, make_dir};
 use crate::host::mount;
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
 use crate::lease::{HostLock, Lease};
+use crate::monitor::exhaustion::Exhaustion;
 use crate::network::{self, SandboxNetwork};
 use crate::record::{Records, SandboxRecord, now_ms};
 use crate::{CgroupLayout, NetworkMode, Outcome, SandboxSpec, Tier};
@@ -137,12 +137,9 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let (guest_input, lifeline) =
         io::pipe().map_err(|error| Failure::new("cannot make the lifeline", &error))?;
     let created = match tier {
-        Tier::Container => Created::Container(container::create(
-            request,
-            lease,
-            &foundation,
-            guest_input,
-        )?),
+        Tier::Container => {
+            Created::Container(container::create(request, lease, &foundation, guest_input)?)
+        }
         Tier::Gvisor => Created::Gvisor(gvisor::create(request, lease, &foundation, guest_input)?),
         Tier::Microvm => {
             return Err(Failure::new(
