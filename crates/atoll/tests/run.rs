@@ -365,12 +365,12 @@ try:
 except socket.gaierror:
     print("no name")
 "#;
-    let unreachable = "ENETUNREACH\n".repeat(4);
     // The other end of gVisor's interface is in a namespace with nothing else in it.
-    let interfaces = match tier() {
-        Tier::Gvisor => "['eth0', 'lo']",
-        _ => "['lo']",
+    let (interfaces, unreachable) = match tier() {
+        Tier::Gvisor => ("['eth0', 'lo']", "EHOSTUNREACH\n"),
+        _ => ("['lo']", "ENETUNREACH\n"),
     };
+    let unreachable = unreachable.repeat(4);
     assert_eq!(
         home.python(code),
         Finished::printed(&format!("{interfaces}\n{unreachable}no name\n"))

@@ -90,12 +90,7 @@ pub(crate) fn config(
                 "sysfs",
                 &["nosuid", "noexec", "nodev", "ro"],
             )?,
-            mount(
-                "/dev",
-                "tmpfs",
-                "tmpfs",
-                &["nosuid", "mode=755", "size=64k"],
-            )?,
+            mount("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755"])?,
             mount(
                 "/dev/shm",
                 "tmpfs",

@@ -99,7 +99,7 @@ pub(crate) fn run() -> ExitCode {
 fn supervise(control: &mut File) -> io::Result<()> {
     // The guest may end before it has anything for us to do.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let [stdin, stdout, stderr] = receive_streams(&*control)?;
+    let [stdin, stdout, stderr] = receive_streams(control)?;
     rustix::stdio::dup2_stdin(stdin)?;
     rustix::stdio::dup2_stdout(stdout)?;
     rustix::stdio::dup2_stderr(stderr)?;
@@ -134,7 +134,7 @@ fn supervise(control: &mut File) -> io::Result<()> {
 }
 
 /// Waits for the command's streams. An end without them means that the guest is gone.
-pub(crate) fn receive_streams(control: impl AsFd) -> io::Result<[OwnedFd; 3]> {
+fn receive_streams(control: &File) -> io::Result<[OwnedFd; 3]> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut carrier = [0];

@@ -1,14 +1,14 @@
 //! The caller's side of `sudo`: it asks the guest and waits with the caller.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
 use super::options::{Asked, Keep, Wish, parse};
 use super::terminal::{Relay, Relaying};
-use super::{Answer, Request, SOCKET};
+use super::{Answer, READY, Request, SOCKET};
 use crate::process::reaper::Report;
 use crate::process::spare::hand_over;
 
@@ -90,6 +90,11 @@ fn ask(wish: Wish) -> io::Result<Report> {
     let mut control = UnixStream::connect(SOCKET).map_err(|error| {
         io::Error::new(error.kind(), format!("cannot reach the guest: {error}"))
     })?;
+    let mut ready = [0];
+    control.read_exact(&mut ready)?;
+    if ready != [READY] {
+        return Err(io::Error::other("the guest says something strange"));
+    }
     let relay = Relay::open()?;
     let streams = match &relay {
         Some(relay) => relay.streams()?,

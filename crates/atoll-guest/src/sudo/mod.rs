@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! sudo (this binary by another name, the caller's rights)
-//!    │ socket: three streams, one line of JSON; then bytes, each a signal
+//!    │ socket: ◀ one byte; three streams, one line of JSON, then bytes, each a signal
 //!    ▼ ◀ one line when the command runs, one when it has ended
 //! guest (PID 1) ──▶ reaper ──▶ the command, as root
 //! ```
 //!
-//! The kernel says who calls. `user` (uid 1000) and root may, as in every
+//! The kernel says who sends the streams. `user` (uid 1000) and root may, as in every
 //! template of ours; nobody else. When the caller ends, so does its command
-//! with all that it started: a timeout finds it though it is not below.
+//! with all that it started: a timeout finds it though it is not below. Only
+//! what a command has left behind at its own end is not found any more.
 //!
 //! `options` reads the command line, `client` is the caller's side, `terminal`
 //! its way to a terminal of the command's own, `service` the guest's side.
@@ -25,6 +26,9 @@ use crate::process::reaper::Report;
 
 /// Where the guest listens.
 const SOCKET: &str = "/run/.atoll-sudo";
+
+/// What the guest says first: from here on the kernel tells it who speaks.
+const READY: u8 = b'r';
 
 /// Longest request; arguments and environment of one program are not longer.
 const REQUEST_BYTES_MAX: u64 = 4 * 1024 * 1024;

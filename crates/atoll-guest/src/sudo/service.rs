@@ -3,20 +3,22 @@
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, Mode, REQUEST_BYTES_MAX, Request, SOCKET};
+use super::{Answer, Mode, READY, REQUEST_BYTES_MAX, Request, SOCKET};
 use crate::process::Commands;
 use crate::process::launch::{Behind, LaunchError, start};
-use crate::process::reaper::{Order, Report, receive_streams};
+use crate::process::reaper::{Order, Report};
 use crate::process::tree;
 use crate::users::{User, Users};
 
@@ -57,11 +59,13 @@ pub(crate) async fn serve(listener: UnixListener, commands: Commands) {
 }
 
 async fn converse(caller: UnixStream, commands: &Commands) -> io::Result<()> {
-    let uid = caller.peer_cred()?.uid();
+    // gVisor answers the question who is at the other end with ourselves; but
+    // with each message it can tell who sent it.
+    rustix::net::sockopt::set_socket_passcred(&caller, true)?;
+    caller.writable().await?;
+    caller.try_write(&[READY])?;
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let streams = timeout(ASK_BOUND, streams_of(&caller))
-        .await
-        .map_err(late)??;
+    let (uid, streams) = timeout(ASK_BOUND, opening(&caller)).await.map_err(late)??;
     let (reading, mut writing) = caller.into_split();
     let mut reading = BufReader::new(reading);
     let request = timeout(ASK_BOUND, request_of(&mut reading))
@@ -79,14 +83,38 @@ async fn converse(caller: UnixStream, commands: &Commands) -> io::Result<()> {
     }
 }
 
-async fn streams_of(caller: &UnixStream) -> io::Result<[OwnedFd; 3]> {
+/// Who calls, and the three streams.
+async fn opening(caller: &UnixStream) -> io::Result<(u32, [OwnedFd; 3])> {
     loop {
         caller.readable().await?;
-        match caller.try_io(tokio::io::Interest::READABLE, || receive_streams(caller)) {
+        match caller.try_io(tokio::io::Interest::READABLE, || receive(caller)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             other => return other,
         }
     }
+}
+
+fn receive(caller: &UnixStream) -> io::Result<(u32, [OwnedFd; 3])> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3), ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut carrier = [0];
+    rustix::net::recvmsg(
+        caller,
+        &mut [io::IoSliceMut::new(&mut carrier)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    let (mut uid, mut streams) = (None, Vec::new());
+    for message in ancillary.drain() {
+        match message {
+            RecvAncillaryMessage::ScmCredentials(sender) => uid = Some(sender.uid.as_raw()),
+            RecvAncillaryMessage::ScmRights(descriptors) => streams.extend(descriptors),
+            _ => {}
+        }
+    }
+    let incomplete = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let streams = <[OwnedFd; 3]>::try_from(streams).map_err(|_| incomplete())?;
+    Ok((uid.ok_or_else(incomplete)?, streams))
 }
 
 async fn request_of(reading: &mut BufReader<OwnedReadHalf>) -> io::Result<Request> {

@@ -51,6 +51,7 @@ const GUEST: &str = "/.atoll/guest";
 
 /// A sandbox that lacks only its processes.
 pub(super) struct Created {
+    bounds: Bounds,
     exhaustion: Exhaustion,
     address: Ipv4Addr,
     plan: Plan,
@@ -91,11 +92,8 @@ pub(super) fn create(
     let exhaustion = creates(HostObject::Cgroup, || cgroup.make(&bounds))
         .and_then(|()| Exhaustion::of(cgroup, &bounds, &spec.limits))
         .map_err(|error| Failure::new("cannot make the cgroup", &error))?;
-    cgroup.verify(&bounds).map_err(|error| {
-        Failure::new("the kernel does not enforce the limits", &error)
-            .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
-    })?;
     Ok(Created {
+        bounds,
         exhaustion,
         address,
         plan: Plan {
@@ -172,6 +170,7 @@ impl Created {
         let failed =
             |error: io::Error| Failure::new("cannot start the process that keeps gVisor", &error);
         let Self {
+            bounds,
             exhaustion,
             address,
             plan,
@@ -193,6 +192,15 @@ impl Created {
         let init_fd = pidfd(pid).map_err(failed)?;
         creates(HostObject::GuestStart, || hear(said, &init_fd))
             .map_err(|error| Failure::new("cannot start gVisor", &error))?;
+        // Nobody has been able to ask the guest for anything yet.
+        let cgroup = &foundation.cgroup;
+        cgroup
+            .bound_cpu(&bounds)
+            .and_then(|()| cgroup.verify(&bounds))
+            .map_err(|error| {
+                Failure::new("the kernel does not enforce the limits", &error)
+                    .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
+            })?;
         Ok(Started {
             init,
             init_fd,
