@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atoll_engine::{
-    Attachment, Limits, NetworkMode, Runtime, SandboxId, SandboxSpec, Tier, TierVerdict,
-    open_files_ceiling,
+    Attachment, CreateError, Limits, NetworkMode, Runtime, SandboxId, SandboxSpec, Tier,
+    TierVerdict, open_files_ceiling,
 };
 use atoll_guest_client::{Command, ExitStatus, InitRequest, ProcessEvent};
 
-use crate::LiveSandbox;
+use crate::{LiveSandbox, OpenError};
 
 /// How long the sandbox of a probe may live.
 const PROBE_LIFETIME: Duration = Duration::from_secs(60);
@@ -105,7 +105,7 @@ pub async fn probe(
     runtime: &Arc<dyn Runtime>,
     layers: &[PathBuf],
     user: &str,
-) -> Result<Duration, String> {
+) -> Result<Duration, ProbeFailure> {
     let mut fastest = Duration::MAX;
     for _ in 0..TRIES {
         fastest = fastest.min(try_once(runtime, layers, user).await?);
@@ -113,19 +113,37 @@ pub async fn probe(
             return Ok(fastest);
         }
     }
-    Err(format!(
+    Err(ProbeFailure::lasting(format!(
         "too slow: a command in a new sandbox took {} ms, and {} ms is the most that is of use",
         fastest.as_millis(),
         SLOWEST.as_millis()
-    ))
+    )))
+}
+
+/// Why a probe failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ProbeFailure {
+    reason: String,
+    /// Whether the next probe would fail as well: not if ours was interrupted.
+    pub is_lasting: bool,
+}
+
+impl ProbeFailure {
+    fn lasting(reason: String) -> Self {
+        Self {
+            reason,
+            is_lasting: true,
+        }
+    }
 }
 
 async fn try_once(
     runtime: &Arc<dyn Runtime>,
     layers: &[PathBuf],
     user: &str,
-) -> Result<Duration, String> {
-    let failed = |error: &dyn std::error::Error| chain(error);
+) -> Result<Duration, ProbeFailure> {
+    let failed = |error: &dyn std::error::Error| ProbeFailure::lasting(chain(error));
     let start = Instant::now();
     let id = SandboxId::random().map_err(|error| failed(&error))?;
     let default = Limits::default();
@@ -148,14 +166,22 @@ async fn try_once(
     };
     let live = LiveSandbox::open(Arc::clone(runtime), spec, init)
         .await
-        .map_err(|error| failed(&error))?;
+        .map_err(|error| ProbeFailure {
+            is_lasting: !matches!(error, OpenError::Create(CreateError::Monitor(_))),
+            ..failed(&error)
+        })?;
     let said = kernel_of(&live).await;
     let took = start.elapsed();
-    live.destroy().await.map_err(|error| failed(&error))?;
-    let kernel = said?;
+    let removed = live.destroy().await;
+    let kernel = said.map_err(|reason| ProbeFailure {
+        reason,
+        is_lasting: false,
+    })?;
+    removed.map_err(|error| failed(&error))?;
     let own = rustix::system::uname();
     if runtime.tier() > Tier::Container && kernel.as_bytes() == own.release().to_bytes() {
-        return Err("its sandboxes run on the kernel of the host".to_owned());
+        let reason = "its sandboxes run on the kernel of the host".to_owned();
+        return Err(ProbeFailure::lasting(reason));
     }
     Ok(took)
 }

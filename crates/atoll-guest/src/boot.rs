@@ -19,11 +19,13 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
+use connections::Callers;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitOptions};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::Network;
 use crate::settings::Settings;
 use crate::{access, files, filesystem, lifeline, metrics, passage, process, rpc, sudo};
 
@@ -55,11 +57,11 @@ pub(crate) enum BootError {
 /// What keeps an empty `/tmp` from becoming memory while gVisor starts.
 const TMP_MARKER: &str = "/tmp/.atoll";
 
-/// Runs until `SIGTERM`. Where the host cannot enter the sandbox's network, it
-/// calls from `gateway`, and this listens on all interfaces.
-pub(crate) fn run(gateway: Option<Ipv4Addr>) -> Result<(), BootError> {
+/// Runs until `SIGTERM`. Where the host cannot enter the sandbox's network, this
+/// listens on `network` as well as on the loopback interface.
+pub(crate) fn run(network: Option<Network>) -> Result<(), BootError> {
     let lifeline = prepare_process().map_err(BootError::Process)?;
-    if gateway.is_some() {
+    if network.is_some() {
         ON_GVISOR.store(true, Ordering::Relaxed);
         // It has done its work; where it is not, nothing has to be done.
         let _ = std::fs::remove_file(TMP_MARKER);
@@ -74,7 +76,7 @@ pub(crate) fn run(gateway: Option<Ipv4Addr>) -> Result<(), BootError> {
         .build()
         .map_err(BootError::Serve)?;
     runtime
-        .block_on(serve(listen, gateway, lifeline))
+        .block_on(serve(listen, network, lifeline))
         .map_err(BootError::Serve)?;
     Ok(())
 }
@@ -142,19 +144,14 @@ pub(crate) fn is_init() -> bool {
 
 async fn serve(
     listen: Option<SocketAddr>,
-    gateway: Option<Ipv4Addr>,
+    network: Option<Network>,
     lifeline: Option<OwnedFd>,
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let children = signal(SignalKind::child())?;
     tokio::spawn(reap_zombies(children));
 
-    let interface = if gateway.is_some() {
-        Ipv4Addr::UNSPECIFIED
-    } else {
-        Ipv4Addr::LOCALHOST
-    };
-    let address = listen.unwrap_or_else(|| SocketAddr::from((interface, ENVD_PORT)));
+    let address = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, ENVD_PORT)));
     let listener = TcpListener::bind(address).await?;
     if listen.is_some() {
         println!("{}", listener.local_addr()?);
@@ -162,8 +159,13 @@ async fn serve(
 
     let settings = Arc::new(Settings::default());
     let commands = process::Commands::new(Arc::clone(&settings));
-    if let Some(gateway) = gateway {
-        tokio::spawn(passage::serve(passage::bind(gateway).await?));
+    // Each address by itself: where all of them are taken at once, gVisor lets
+    // others take a single one.
+    let mut outside = None;
+    if let Some(network) = network {
+        let listener = TcpListener::bind((network.address, ENVD_PORT)).await?;
+        outside = Some((listener, network.gateway));
+        tokio::spawn(passage::serve(passage::bind(network).await?));
         tokio::spawn(sudo::service::serve(
             sudo::service::bind()?,
             commands.clone(),
@@ -172,7 +174,8 @@ async fn serve(
     let rpc = rpc::service(commands, filesystem::Filesystem::new(Arc::clone(&settings)));
     let app = routes(settings, rpc);
     tokio::select! {
-        served = connections::serve(listener, app, gateway) => served,
+        served = connections::serve(listener, app.clone(), Callers::Anybody) => served,
+        served = serve_outside(outside, app) => served,
         gone = lifeline::listen(lifeline) => gone,
         _ = terminate.recv() => {
             if !is_init() {
@@ -180,6 +183,16 @@ async fn serve(
             }
             Ok(())
         }
+    }
+}
+
+/// Serves the host where it calls from outside.
+async fn serve_outside(outside: Option<(TcpListener, Ipv4Addr)>, app: Router) -> io::Result<()> {
+    match outside {
+        Some((listener, gateway)) => {
+            connections::serve(listener, app, Callers::Only(gateway)).await
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -47,8 +47,18 @@ use std::process::ExitCode;
 /// First argument with which the guest starts itself as the reaper of one command.
 const COMMAND_REAPER: &str = "command-reaper";
 
-/// First argument where the host's end of the network is the address that follows.
-const GATEWAY: &str = "--gateway";
+/// First argument where the host cannot enter the sandbox's network; then
+/// follow the sandbox's own address and that from which the host calls.
+const NETWORK: &str = "--network";
+
+/// Where the host calls, if it cannot enter the sandbox's network.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Network {
+    /// The sandbox's own address.
+    pub(crate) address: Ipv4Addr,
+    /// The host's end.
+    pub(crate) gateway: Ipv4Addr,
+}
 
 /// Runs what the arguments, the program's own name first, ask for: the guest,
 /// the reaper of one command, or `sudo`.
@@ -57,20 +67,20 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if std::path::Path::new(&name).file_name() == Some("sudo".as_ref()) {
         return sudo::client::run(args);
     }
-    let gateway = match args.next() {
+    let network = match args.next() {
         None => Ok(None),
         Some(first) if first == COMMAND_REAPER => return process::reaper::run(),
-        Some(first) if first == GATEWAY => address(args.next()).map(Some),
+        Some(first) if first == NETWORK => network(args.next(), args.next()).map(Some),
         Some(other) => Err(format!("unexpected argument `{}`", other.display())),
     };
-    let gateway = match gateway {
-        Ok(gateway) => gateway,
+    let network = match network {
+        Ok(network) => network,
         Err(what) => {
             eprintln!("error: {what}");
             return ExitCode::from(2);
         }
     };
-    match boot::run(gateway) {
+    match boot::run(network) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -79,8 +89,15 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+fn network(own: Option<OsString>, gateway: Option<OsString>) -> Result<Network, String> {
+    Ok(Network {
+        address: address(own)?,
+        gateway: address(gateway)?,
+    })
+}
+
 fn address(text: Option<OsString>) -> Result<Ipv4Addr, String> {
     let text = text.unwrap_or_default();
     let parsed = text.to_str().and_then(|text| text.parse().ok());
-    parsed.ok_or_else(|| format!("`{GATEWAY} {}` is not an IPv4 address", text.display()))
+    parsed.ok_or_else(|| format!("`{}` is not an IPv4 address", text.display()))
 }

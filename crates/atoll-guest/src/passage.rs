@@ -17,6 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use crate::Network;
+
 /// Most connections at once.
 const CONNECTIONS_MAX: usize = 512;
 
@@ -32,11 +34,11 @@ pub(crate) struct Passage {
     gateway: Ipv4Addr,
 }
 
-/// Opens the passage for who calls from `gateway`.
-pub(crate) async fn bind(gateway: Ipv4Addr) -> io::Result<Passage> {
+/// Opens the passage for who calls from the host's end of `network`.
+pub(crate) async fn bind(network: Network) -> io::Result<Passage> {
     Ok(Passage {
-        listener: TcpListener::bind((Ipv4Addr::UNSPECIFIED, PASSAGE_PORT)).await?,
-        gateway,
+        listener: TcpListener::bind((network.address, PASSAGE_PORT)).await?,
+        gateway: network.gateway,
     })
 }
 

@@ -102,9 +102,8 @@ import socket
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.connect(('169.254.83.1', 9))
 for address in ('127.0.0.1', own.getsockname()[0]):
-    peer = socket.create_connection((address, 49982), 5)
-    peer.settimeout(5)
     try:
+        peer = socket.create_connection((address, 49982), 5)
         peer.sendall((8000).to_bytes(2, 'big'))
         said = peer.recv(1)
     except OSError:

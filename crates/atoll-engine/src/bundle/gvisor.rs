@@ -19,11 +19,12 @@ use super::{CAPABILITIES, GUEST_PATH, environment, id_mapping, mount};
 use crate::SandboxSpec;
 
 /// Writes the configuration of `spec` for a sandbox whose uids start at
-/// `uid_base`, whose root is the tree `root` and whose only caller is `gateway`.
+/// `uid_base` and whose root is the tree `root`; at its `address` only `gateway` may call.
 pub(crate) fn config(
     spec: &SandboxSpec,
     root: &Path,
     uid_base: u32,
+    address: Ipv4Addr,
     gateway: Ipv4Addr,
 ) -> Result<Spec, OciSpecError> {
     let capabilities: Capabilities = CAPABILITIES.into_iter().collect();
@@ -39,7 +40,8 @@ pub(crate) fn config(
         .user(UserBuilder::default().uid(0_u32).gid(0_u32).build()?)
         .args(vec![
             GUEST_PATH.to_owned(),
-            "--gateway".to_owned(),
+            "--network".to_owned(),
+            address.to_string(),
             gateway.to_string(),
         ])
         .env(environment(spec))

@@ -39,21 +39,31 @@ const STRANGERS_SHARE: u64 = 4;
 /// Pause after the kernel could not hand over a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves whoever connects from inside, and from `gateway` if there is one.
-pub(super) async fn serve(
-    listener: TcpListener,
-    app: Router,
-    gateway: Option<Ipv4Addr>,
-) -> io::Result<()> {
+/// Who may call at all.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Callers {
+    /// Whoever reaches the address.
+    Anybody,
+    /// Whoever has this address.
+    Only(Ipv4Addr),
+}
+
+impl Callers {
+    fn admit(self, peer: IpAddr) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::Only(address) => peer == IpAddr::V4(address),
+        }
+    }
+}
+
+/// Serves who may call.
+pub(super) async fn serve(listener: TcpListener, app: Router, callers: Callers) -> io::Result<()> {
     let strangers = Arc::new(Crowd::new(strangers_max()));
     let app = TowerToHyperService::new(app);
     loop {
         match listener.accept().await {
-            // On a network, others than the host may find this port.
-            Ok((_, peer))
-                if gateway.is_some_and(|gateway| {
-                    !peer.ip().is_loopback() && peer.ip() != IpAddr::V4(gateway)
-                }) => {}
+            Ok((_, peer)) if !callers.admit(peer.ip()) => {}
             Ok((stream, _)) => {
                 // Without it the first event waits for an acknowledgement.
                 let _ = stream.set_nodelay(true);

@@ -105,7 +105,7 @@ async fn container(home: &Home, layers: &[PathBuf], user: &str) -> Check {
     };
     match probe(&runtime, layers, user).await {
         Ok(time) => finding(TIERS[0], Verdict::Ok, ran_in(time.as_millis()), None),
-        Err(reason) => finding(TIERS[0], Verdict::Failed, reason, None),
+        Err(failure) => finding(TIERS[0], Verdict::Failed, failure.to_string(), None),
     }
 }
 

@@ -44,14 +44,23 @@ pub(super) async fn gvisor(home: &Home, layers: &[PathBuf], user: &str) -> TierV
     };
     let tried = match home.runtime(Tier::Gvisor) {
         Ok(runtime) => probe(&runtime, layers, user).await,
-        Err(error) => Err(format!("{error:#}")),
+        Err(error) => {
+            return TierVerdict::Refused {
+                reason: format!("{error:#}"),
+            };
+        }
     };
-    let verdict = match tried {
+    let verdict = match &tried {
         Ok(time) => TierVerdict::Usable {
             milliseconds: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         },
-        Err(reason) => TierVerdict::Refused { reason },
+        Err(failure) => TierVerdict::Refused {
+            reason: failure.to_string(),
+        },
     };
+    if tried.is_err_and(|failure| !failure.is_lasting) {
+        return verdict;
+    }
     if let Err(error) = remember_verdict(home.path(), &runsc, &verdict) {
         eprintln!("warning: cannot remember that gVisor was tried: {error}");
     }

@@ -83,7 +83,7 @@ pub(super) fn create(
         .address
         .ok_or_else(|| Failure::new("cannot reach the sandbox", &"it has no address"))?;
     let gateway = foundation.network.resolver.unwrap_or(enclosed::GATEWAY);
-    let bundle = gvisor::config(spec, &root, base, gateway)
+    let bundle = gvisor::config(spec, &root, base, address, gateway)
         .map_err(|error| Failure::new("cannot describe the sandbox", &error))?;
     let state = save_bundle(&bundle, &dir)?;
 
