@@ -11,7 +11,7 @@
 )]
 
 use std::fs::File;
-use std::io::{self, PipeWriter};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
@@ -21,18 +21,25 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 
 use super::{HostObject, creates, mount};
 
+/// A first process that was started.
+pub(crate) struct Keeper {
+    pub(crate) pid: i32,
+    /// What it says.
+    pub(crate) said: PipeReader,
+}
+
 /// Runs `work` as the first process of a new pid namespace, with a mount
-/// namespace in which `/proc` shows it; returns its pid. What `work` returns
-/// is its exit status. `report` is a pipe to this process; `whole_proc` is a
-/// place for a second view of the processes (see [`mount::fresh_proc`]).
+/// namespace in which `/proc` shows it. What `work` returns is its exit status,
+/// and what it gets a pipe to this process; `whole_proc` is a place for a second
+/// view of the processes (see [`mount::fresh_proc`]).
 ///
 /// The caller must be single-threaded, as the monitor is until its sandbox runs.
 pub(crate) fn start(
-    report: PipeWriter,
     whole_proc: &Path,
     work: impl FnOnce(PipeWriter) -> io::Result<i32>,
-) -> io::Result<i32> {
+) -> io::Result<Keeper> {
     let own = File::open("/proc/self/ns/pid")?;
+    let (said, report) = io::pipe()?;
     creates(HostObject::Keeper, || {
         // SAFETY: only children born from here on are in the new namespace.
         unsafe { unshare_unsafe(UnshareFlags::NEWPID)? };
@@ -40,6 +47,8 @@ pub(crate) fn start(
         // leaves by `_exit` without unwinding into the parent's stack.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
+            // The parent's end: with it open, nobody would notice that the parent is gone.
+            drop(said);
             let status = prepare(&report, whole_proc)
                 .and_then(|()| work(report))
                 .unwrap_or(1);
@@ -49,7 +58,7 @@ pub(crate) fn start(
         let forked = if pid < 0 {
             Err(io::Error::last_os_error())
         } else {
-            Ok(pid)
+            Ok(Keeper { pid, said })
         };
         move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
         forked

@@ -29,9 +29,10 @@ use super::{Foundation, Started, save_bundle, write_file};
 use crate::bundle::gvisor;
 use crate::cgroup::Bounds;
 use crate::host::file::make_dir;
+use crate::host::keeper::{self, Keeper};
 use crate::host::mount::{self, Access};
 use crate::host::process::{ProcessIdentity, pidfd, within_network};
-use crate::host::{HostObject, creates, keeper, program, user_namespace};
+use crate::host::{HostObject, creates, program, user_namespace};
 use crate::lease::Lease;
 use crate::monitor::exhaustion::Exhaustion;
 use crate::monitor::message::{Entrance, Failure, MonitorRequest};
@@ -175,18 +176,13 @@ impl Created {
             address,
             plan,
         } = self;
-        let (said, report) = io::pipe().map_err(failed)?;
         let doors = foundation.cgroup.doors();
         let whole_proc = plan.bundle.join("proc");
         // The keeper is born in a cgroup of the sandbox, so that it is found there
         // even if this process is killed half-way.
-        let pid = foundation
+        let Keeper { pid, said } = foundation
             .cgroup
-            .within(|| {
-                keeper::start(report, &whole_proc, |report| {
-                    plan.keep(foundation, doors, report)
-                })
-            })
+            .within(|| keeper::start(&whole_proc, |report| plan.keep(foundation, doors, report)))
             .map_err(failed)?;
         let init = ProcessIdentity::of(pid).map_err(failed)?;
         let init_fd = pidfd(pid).map_err(failed)?;
