@@ -4,6 +4,7 @@
 //! machine needs nothing before it. Nothing here is part of the product.
 
 mod arguments;
+mod backports;
 mod bench;
 mod coverage;
 mod dist;

@@ -4,6 +4,7 @@
 //! **Invariant**: nothing here knows HTTP framing, mounts or namespaces.
 //! Sandboxes come from [`atoll_engine::Runtime`], bytes from [`atoll_store`].
 
+pub mod isolation;
 mod live;
 pub mod outcome;
 pub mod service;

@@ -298,7 +298,7 @@ fn try_egress(home: &Path, range: &SlotRange) -> io::Result<Egress> {
         attachment: Attachment::Client,
     };
     let lock = HostLock::take()?;
-    let lease = lock.lease(home, &spec, range)?;
+    let lease = lock.lease(home, crate::Tier::Container, &spec, range)?;
     let made = lock
         .live_networks(&lease)
         .and_then(|live| network::ensure_host(range, &live).map_err(io::Error::other));

@@ -17,7 +17,7 @@ use crate::host::file::{self, make_dir, remove_tree, write_state};
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
 use crate::network::HostNetwork;
-use crate::{NetworkPolicy, SandboxId, SandboxSpec, SlotRange};
+use crate::{NetworkPolicy, SandboxId, SandboxSpec, SlotRange, Tier};
 
 /// First uid of slot 0: above `/etc/subuid` ranges and above what systemd gives to containers.
 const UID_FLOOR: u32 = 0x7000_0000;
@@ -34,6 +34,8 @@ pub(crate) struct Lease {
     pub(crate) sandbox: SandboxId,
     /// What belongs to it on the network; `None` without an interface.
     pub(crate) network: Option<LeasedNetwork>,
+    #[serde(default)]
+    pub(crate) tier: Tier,
     /// Layers the sandbox stands on; they must not be removed below it.
     #[serde(default)]
     pub(crate) layers: Vec<PathBuf>,
@@ -84,6 +86,7 @@ impl HostLock {
     pub(crate) fn lease(
         &self,
         home: &Path,
+        tier: Tier,
         spec: &SandboxSpec,
         range: &SlotRange,
     ) -> io::Result<Lease> {
@@ -114,6 +117,7 @@ impl HostLock {
             home: home.to_owned(),
             sandbox: spec.id.clone(),
             network,
+            tier,
             layers: spec.layers.clone(),
         };
         creates(HostObject::SlotDirectory, || make_dir(&lease.dir(), 0o711))?;

@@ -17,10 +17,13 @@ use crate::{
 };
 
 /// How strongly a sandbox is kept apart from the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// Namespaces, seccomp and cgroups on the host's kernel.
+    #[default]
     Container,
     /// gVisor's user-space kernel.
     Gvisor,

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use atoll_engine::{Cidr, Limits, NetworkPolicy};
+use atoll_control::isolation::Wish;
+use atoll_engine::{Cidr, Limits, NetworkPolicy, Tier};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
 
 use crate::failure::Hinted;
 use crate::home::NetworkDefaults;
@@ -28,6 +30,10 @@ pub(crate) struct Arguments {
     /// Where Atoll keeps its data [default: /var/lib/atoll as root, else ~/.atoll].
     #[arg(long, env = "ATOLL_HOME", global = true, value_name = "DIRECTORY")]
     pub(crate) home: Option<PathBuf>,
+
+    /// Say what is decided on the way, such as the isolation of a sandbox and why.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -73,12 +79,28 @@ pub(crate) enum Network {
     Full,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Isolation {
     /// The strongest that works on this host.
     Auto,
     /// Namespaces, seccomp and cgroups on the host's kernel.
     Container,
+    /// gVisor: a kernel of its own, in user space.
+    Gvisor,
+    /// A virtual machine (not part of this version).
+    Microvm,
+}
+
+impl From<Isolation> for Wish {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Auto => Self::Strongest,
+            Isolation::Container => Self::Exactly(Tier::Container),
+            Isolation::Gvisor => Self::Exactly(Tier::Gvisor),
+            Isolation::Microvm => Self::Exactly(Tier::Microvm),
+        }
+    }
 }
 
 /// What a sandbox is made of, the same for every command that makes one.
@@ -88,9 +110,9 @@ pub(crate) struct SandboxArguments {
     #[arg(long, short, default_value = "base", value_name = "NAME")]
     pub(crate) template: String,
 
-    /// How the sandbox is kept apart from the host.
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) isolation: Isolation,
+    /// How the sandbox is kept apart from the host [default: as configured, else auto].
+    #[arg(long, value_enum)]
+    pub(crate) isolation: Option<Isolation>,
 
     /// Memory, for example 512M or 2G [default: 1G].
     #[arg(long, value_parser = mebibytes, value_name = "SIZE", help_heading = "Limits")]

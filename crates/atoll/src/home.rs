@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use atoll_engine::{
-    Cidr, ContainerRuntime, EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, Runtime, SlotRange,
+    Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, OciRuntimeChoice, Runtime, SlotRange,
+    Tier,
 };
+use clap::ValueEnum as _;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::arguments::Network;
+use crate::arguments::{Isolation, Network};
 use crate::failure::Hinted;
 
 /// The agent that becomes PID 1 of every sandbox.
@@ -28,6 +30,12 @@ struct Settings {
     oci_runtime: Option<String>,
     /// Addresses of sandboxes on this host.
     network_range: Option<SlotRange>,
+    /// How sandboxes are kept apart when nobody says.
+    isolation: Option<Isolation>,
+    /// Nothing weaker than this is used.
+    minimum_isolation: Option<Tier>,
+    /// `runsc`, or a path.
+    runsc: Option<String>,
     /// What a sandbox can reach when nothing is said.
     network: Option<Network>,
     /// Opened although `network_deny` names it.
@@ -48,6 +56,7 @@ pub(crate) struct NetworkDefaults {
 pub(crate) struct Home {
     path: PathBuf,
     settings: Settings,
+    verbose: bool,
 }
 
 impl Home {
@@ -65,7 +74,23 @@ impl Home {
             atoll_engine::reconcile_home(&path)
                 .context("cannot put the home in order after a restart")?;
         }
-        Ok(Self { path, settings })
+        Ok(Self {
+            path,
+            settings,
+            verbose: false,
+        })
+    }
+
+    /// The same, for somebody who wants to know more.
+    pub(crate) fn verbose(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
+    }
+
+    /// Says something to who wants to know more.
+    pub(crate) fn explain(&self, text: &str) {
+        if self.verbose {
+            eprintln!("{text}");
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -91,9 +116,24 @@ impl Home {
         self.path.join("guest")
     }
 
-    /// The runtime of the container tier.
-    pub(crate) fn runtime(&self) -> anyhow::Result<Arc<dyn Runtime>> {
-        Ok(Arc::new(ContainerRuntime::new(self.engine_config()?)))
+    /// The runtime of `tier`.
+    pub(crate) fn runtime(&self, tier: Tier) -> anyhow::Result<Arc<dyn Runtime>> {
+        Ok(Arc::new(MonitoredRuntime::new(self.engine_config()?, tier)))
+    }
+
+    /// How sandboxes are kept apart when nobody says.
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.settings.isolation.unwrap_or(Isolation::Auto)
+    }
+
+    /// What no sandbox may be weaker than.
+    pub(crate) fn minimum_isolation(&self) -> Tier {
+        self.settings.minimum_isolation.unwrap_or_default()
+    }
+
+    /// What runs sandboxes of the gVisor tier, if it is there.
+    pub(crate) fn runsc(&self) -> Option<PathBuf> {
+        locate(self.settings.runsc.as_deref().unwrap_or("runsc"))
     }
 
     pub(crate) fn engine_config(&self) -> anyhow::Result<EngineConfig> {
@@ -106,6 +146,7 @@ impl Home {
             guest: self.unpack_guest()?,
             program: std::env::current_exe().context("cannot find this program's own file")?,
             oci_runtime,
+            runsc: self.runsc().unwrap_or_else(|| PathBuf::from("runsc")),
             slot_range: self.slot_range(),
         })
     }
@@ -186,6 +227,18 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     if let Ok(runtime) = std::env::var("ATOLL_OCI_RUNTIME") {
         settings.oci_runtime = Some(runtime);
     }
+    if let Ok(runsc) = std::env::var("ATOLL_RUNSC") {
+        settings.runsc = Some(runsc);
+    }
+    if let Some(isolation) = tier_variable("ATOLL_ISOLATION")? {
+        settings.isolation = Some(isolation);
+    }
+    match tier_variable("ATOLL_MINIMUM_ISOLATION")? {
+        None | Some(Isolation::Auto) => {}
+        Some(Isolation::Container) => settings.minimum_isolation = Some(Tier::Container),
+        Some(Isolation::Gvisor) => settings.minimum_isolation = Some(Tier::Gvisor),
+        Some(Isolation::Microvm) => settings.minimum_isolation = Some(Tier::Microvm),
+    }
     if let Ok(range) = std::env::var("ATOLL_NETWORK_RANGE") {
         let parsed = range.parse().map_err(|error| {
             Hinted::error(
@@ -198,23 +251,37 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
+/// The isolation that the variable `name` names.
+fn tier_variable(name: &str) -> anyhow::Result<Option<Isolation>> {
+    let Ok(text) = std::env::var(name) else {
+        return Ok(None);
+    };
+    Isolation::from_str(&text, false).map(Some).map_err(|_| {
+        Hinted::error(
+            format!("{name}: `{text}` is no isolation"),
+            format!("example: {name}=gvisor"),
+        )
+    })
+}
+
 /// `program` as a path: as it is if it names one, else by `PATH`.
 fn find_program(program: &str) -> anyhow::Result<PathBuf> {
+    locate(program).ok_or_else(|| {
+        Hinted::error(
+            format!("the OCI runtime `{program}` is not installed"),
+            format!("install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""),
+        )
+    })
+}
+
+fn locate(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
-        return Ok(PathBuf::from(program));
+        return Some(PathBuf::from(program));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .map(|directory| directory.join(program))
         .find(|candidate| candidate.is_file())
-        .ok_or_else(|| {
-            Hinted::error(
-                format!("the OCI runtime `{program}` is not installed"),
-                format!(
-                    "install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""
-                ),
-            )
-        })
 }
 
 /// Fails with advice unless this process may make sandboxes.

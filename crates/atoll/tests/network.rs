@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::thread;
 
 use atoll_engine::{
-    Attachment, ContainerRuntime, Denial, Limits, NetworkPolicy, Runtime as _, Sandbox,
+    Attachment, Denial, Limits, MonitoredRuntime, NetworkPolicy, Runtime as _, Sandbox,
     SandboxError,
 };
 use atoll_guest_client::ProcessEvent;
@@ -278,7 +278,7 @@ fn what_a_sandbox_can_reach_is_changed_while_it_runs() {
         };
         let mut spec = sandboxes.spec(Attachment::Client, LIFETIME, limits.clone());
         spec.network = NetworkPolicy::full();
-        let runtime = ContainerRuntime::new(sandboxes.config.clone());
+        let runtime = MonitoredRuntime::new(sandboxes.config.clone(), harness::tier());
         let sandbox: Arc<dyn Sandbox> = Arc::from(runtime.create(&spec).unwrap());
         let inside = tokio::runtime::Builder::new_current_thread()
             .enable_all()

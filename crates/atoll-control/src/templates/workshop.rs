@@ -258,6 +258,7 @@ impl SandboxWorkshop {
                 Ok(Some(ProcessEvent::End(exit))) => {
                     let stats = live.stats().await?;
                     return Err(WorkshopError::Ended(explain(
+                        self.runtime.tier(),
                         &exit,
                         &stats,
                         &self.limits,

@@ -6,6 +6,7 @@
 //! calls everywhere else, so a new host object cannot be added without one.
 
 pub(crate) mod file;
+pub(crate) mod keeper;
 pub(crate) mod loop_device;
 pub(crate) mod mount;
 pub mod process;
@@ -78,6 +79,10 @@ host_objects! {
     Cgroup => "cgroup",
     /// The container made by the OCI runtime: processes, namespaces, cgroups.
     Container => "container",
+    /// The process to which all of gVisor's are tied.
+    Keeper => "keeper",
+    /// A veth pair of which neither end is on the host.
+    InnerVeth => "inner_veth",
     /// A mount placed into the running container.
     InnerMount => "inner_mount",
     /// The socket on which a monitor takes questions.
@@ -86,6 +91,8 @@ host_objects! {
     GuestStart => "guest_start",
     /// The note of the boot for which a home was last put in order.
     BootMarker => "boot_marker",
+    /// What was found out about a tier.
+    TierVerdict => "tier_verdict",
     /// The record of what a sandbox is and how it ended.
     SandboxRecord => "sandbox_record",
 }

@@ -2,7 +2,7 @@
 //! that can happen, until something ends it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, WaitOptions};
 
 use super::assemble::Running;
+use super::exhaustion::{Exhaustion, Room};
 use super::message::{Answer, MonitorRequest, Question, receive, send};
-use crate::cgroup::Cgroup;
 use crate::disk::Disks;
 use crate::lease::{HostLock, Lease, LeasedNetwork};
 use crate::network::{self, DnsForwarder};
@@ -50,6 +50,7 @@ pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Resul
         records: Records::new(request.config.records()),
         waiting: Vec::new(),
         halted: false,
+        memory_kills: 0,
     };
     let outcome = watch.until_the_end(&terminate)?;
     let waiting = std::mem::take(&mut watch.waiting);
@@ -86,9 +87,11 @@ struct Watch<'a> {
     records: Records,
     waiting: Vec<UnixStream>,
     halted: bool,
+    /// Processes that the guest was asked to end for memory.
+    memory_kills: u64,
 }
 
-impl Watch<'_> {
+impl<'a> Watch<'a> {
     fn until_the_end(&mut self, terminate: &OwnedFd) -> io::Result<Outcome> {
         let stdin = io::stdin();
         loop {
@@ -110,9 +113,18 @@ impl Watch<'_> {
                 sources.len() - 1
             });
             let init = (!self.halted).then(|| {
-                sources.push(PollFd::new(&self.running.init_fd, PollFlags::IN));
+                sources.push(PollFd::new(&self.running.started.init_fd, PollFlags::IN));
                 sources.len() - 1
             });
+            let exhaustion = self.running.started.exhaustion.as_ref();
+            let mut also = |source: Option<BorrowedFd<'a>>, flags| {
+                source.map(|source| {
+                    sources.push(PollFd::from_borrowed_fd(source, flags));
+                    sources.len() - 1
+                })
+            };
+            let memory = also(exhaustion.and_then(Exhaustion::memory), PollFlags::IN);
+            let processes = also(exhaustion.map(Exhaustion::processes), PollFlags::PRI);
             let timeout = timeout.map(|timeout| Timespec {
                 tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -125,8 +137,15 @@ impl Watch<'_> {
             let (asked_to_end, question) = (happened(0), happened(1));
             let (client_gone, init_ended) =
                 (lifeline.is_some_and(happened), init.is_some_and(happened));
+            let (memory, processes) = (
+                memory.is_some_and(happened),
+                processes.is_some_and(happened),
+            );
             if init_ended {
                 return Ok(self.end_of_init());
+            }
+            if let Some(outcome) = self.relieve(exhaustion, memory, processes)? {
+                return Ok(outcome);
             }
             if asked_to_end {
                 return Ok(Outcome::Killed);
@@ -140,14 +159,38 @@ impl Watch<'_> {
         }
     }
 
+    /// Acts on what has run out; the outcome when that is the end.
+    fn relieve(
+        &mut self,
+        exhaustion: Option<&Exhaustion>,
+        memory: bool,
+        processes: bool,
+    ) -> io::Result<Option<Outcome>> {
+        let Some(exhaustion) = exhaustion else {
+            return Ok(None);
+        };
+        if memory {
+            match exhaustion.make_room(&self.running.lifeline)? {
+                Room::Enough => {}
+                Room::Made => self.memory_kills += 1,
+                Room::None(outcome) => return Ok(Some(outcome)),
+            }
+        }
+        Ok(if processes {
+            exhaustion.out_of_processes()
+        } else {
+            None
+        })
+    }
+
     /// Why PID 1 is gone, from the host's own evidence.
     fn end_of_init(&self) -> Outcome {
-        let status = Pid::from_raw(self.running.init.pid).and_then(|pid| {
+        let status = Pid::from_raw(self.running.started.init.pid).and_then(|pid| {
             rustix::process::waitpid(Some(pid), WaitOptions::NOHANG)
                 .ok()
                 .flatten()
         });
-        if self.running.cgroup.stats().oom_kills > 0 {
+        if self.usage().oom_kills > 0 {
             return Outcome::MemoryLimit {
                 limit_mib: self.spec.limits.memory_mib,
             };
@@ -179,7 +222,7 @@ impl Watch<'_> {
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
             Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
             Question::SetNetwork(policy) => self.set_network(&policy).map(|()| Answer::Done),
-            Question::Halt => self.halt(cgroup).map(Answer::Halted),
+            Question::Halt => self.halt().map(Answer::Halted),
             Question::Wait => {
                 self.waiting.push(client);
                 return Ok(None);
@@ -232,13 +275,22 @@ impl Watch<'_> {
                 Some(_) => network::usage(self.running.lease.slot).map_err(io::Error::other)?,
                 None => None,
             },
-            ..self.running.cgroup.stats()
+            ..self.usage()
         })
     }
 
-    fn halt(&mut self, cgroup: &Cgroup) -> io::Result<PathBuf> {
+    /// What the kernel counted, and what was ended in its place.
+    fn usage(&self) -> Stats {
+        let counted = self.running.cgroup.stats();
+        Stats {
+            oom_kills: counted.oom_kills + self.memory_kills,
+            ..counted
+        }
+    }
+
+    fn halt(&mut self) -> io::Result<PathBuf> {
         self.halted = true;
-        cgroup.kill()?;
+        self.running.cgroup.kill()?;
         let inside = self.running.disk.join("upper");
         let inside = inside.strip_prefix("/").unwrap_or(&inside);
         Ok(PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside))

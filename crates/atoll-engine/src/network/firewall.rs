@@ -18,6 +18,7 @@
 use super::policy::CLOSED_IPV4;
 use super::slot::{GATEWAY, GUEST, INTERFACE_PREFIX, SlotRange};
 use super::usage::Denial;
+use crate::config::{GUEST_PORT, PASSAGE_PORT};
 
 /// Our table in each family, for all sandboxes of all homes of this host.
 pub(super) const TABLE: &str = "atoll";
@@ -185,14 +186,21 @@ pub(super) fn ruleset(range: &SlotRange) -> String {
         iifname {sandbox} jump enter_host
     }}
 
+    # A stack of its own cannot be entered, so the host dials its address: answers come back.
     chain enter_host {{
+        ct direction reply ct state established accept
         ip daddr {GATEWAY} meta l4proto {{ tcp, udp }} th dport 53 accept
         goto deny_{host}
     }}
 
     chain output {{
         type filter hook output priority filter; policy accept;
-        oifname {sandbox} ct state != {{ established, related }} goto deny_{unasked}
+        oifname {sandbox} ct state != {{ established, related }} jump dialed
+    }}
+
+    chain dialed {{
+        meta skuid 0 tcp dport {{ {PASSAGE_PORT}, {GUEST_PORT} }} accept
+        goto deny_{unasked}
     }}
 
     chain departure {{

@@ -8,6 +8,7 @@
 //! | `namespace` | the sandbox's network namespace |
 //! | `veth` | the pair of interfaces between it and the host |
 //! | `host_network` | which host this is, where a machine has several |
+//! | `enclosed` | a pair between it and nothing, for stacks that cannot be entered |
 //! | `host_wide` | what all sandboxes share: when it is made and unmade, and the record of it |
 //! | `firewall` | the text of the rules, the same for all |
 //! | `membership` | what the rules know of one sandbox: address, lists, counters |
@@ -31,6 +32,7 @@ mod cidr;
 mod conntrack;
 mod dns;
 mod egress;
+pub(crate) mod enclosed;
 mod error;
 mod firewall;
 mod forwarding;
@@ -74,6 +76,10 @@ pub(crate) struct SandboxNetwork {
     pub(crate) namespace: OwnedFd,
     /// What `/etc/resolv.conf` inside should name.
     pub(crate) resolver: Option<Ipv4Addr>,
+    /// Its address as it knows it, where it has one.
+    pub(crate) inside: Option<Ipv4Addr>,
+    /// Its address as whoever dials it knows it.
+    pub(crate) outside: Option<Ipv4Addr>,
     /// For [`DnsForwarder::spawn`], once the process may have threads.
     pub(crate) dns: Option<DnsSockets>,
 }
@@ -93,6 +99,8 @@ pub(crate) fn create(
         return Ok(SandboxNetwork {
             namespace: namespace::create()?.descriptor,
             resolver: None,
+            inside: None,
+            outside: None,
             dns: None,
         });
     }
@@ -119,6 +127,8 @@ fn connect(slot: u16, address: Ipv4Addr) -> Result<SandboxNetwork, NetworkError>
     Ok(SandboxNetwork {
         namespace: namespace.descriptor,
         resolver: Some(slot::GATEWAY),
+        inside: Some(slot::GUEST),
+        outside: Some(address),
         dns: Some(dns),
     })
 }

@@ -23,7 +23,7 @@ use super::slot::{
 use crate::host::{HostObject, creates};
 
 /// Name of the interface inside.
-const INSIDE: &str = "eth0";
+pub(super) const INSIDE: &str = "eth0";
 /// A dead owner's interface can vanish on its own while we remove it.
 const ATTEMPTS: usize = 3;
 
@@ -78,7 +78,7 @@ pub(super) fn create(
 
 /// Makes the pair with its inner end born in the namespace: moving it there
 /// later costs about 20 ms.
-fn add_pair(
+pub(super) fn add_pair(
     host: &mut Netlink,
     namespace: &NewNamespace,
     name: &str,
@@ -143,7 +143,7 @@ fn slots_in(table: &str) -> Vec<u16> {
     slots
 }
 
-fn index_of(netlink: &mut Netlink, name: &str) -> Result<u32, NetworkError> {
+pub(super) fn index_of(netlink: &mut Netlink, name: &str) -> Result<u32, NetworkError> {
     let found = netlink
         .interface(name)
         .map_err(kernel(format!("look for `{name}`")))?;

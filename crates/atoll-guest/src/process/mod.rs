@@ -58,6 +58,11 @@ impl Commands {
         }
     }
 
+    /// Where reapers wait for commands.
+    pub(crate) fn spare(&self) -> &Spare {
+        &self.spare
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<u32, Arc<Command>>) -> T) -> T {
         work(&mut self.by_pid.lock().unwrap_or_else(PoisonError::into_inner))
     }

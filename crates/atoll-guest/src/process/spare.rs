@@ -89,7 +89,7 @@ impl Waiting {
 }
 
 /// Sends the descriptors with one byte that carries them.
-fn hand_over(control: &StdUnixStream, streams: &[OwnedFd; 3]) -> io::Result<()> {
+pub(crate) fn hand_over(control: &StdUnixStream, streams: &[OwnedFd; 3]) -> io::Result<()> {
     let [stdin, stdout, stderr] = streams;
     let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

@@ -3,6 +3,7 @@
 mod doctor;
 mod gc;
 mod inputs;
+mod isolation;
 mod run;
 mod shell;
 mod template;
@@ -31,9 +32,13 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Doctor(options) => asynchronous(doctor::doctor(arguments.home, &options)),
-        Command::Run(options) => asynchronous(run::run(&Home::open(arguments.home)?, &options)),
+        Command::Run(options) => {
+            let home = Home::open(arguments.home)?.verbose(arguments.verbose);
+            asynchronous(run::run(&home, &options))
+        }
         Command::Shell(options) => {
-            asynchronous(shell::shell(&Home::open(arguments.home)?, &options))
+            let home = Home::open(arguments.home)?.verbose(arguments.verbose);
+            asynchronous(shell::shell(&home, &options))
         }
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))

@@ -1,5 +1,6 @@
-//! The container tier, seen from the client: it starts a monitor for each
-//! sandbox and talks to it.
+//! The tiers of this host, seen from the client: it starts a monitor for each
+//! sandbox and talks to it. What differs between tiers is the monitor's
+//! business, but for the way in (see `dial`).
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -14,10 +15,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, GUEST_PORT, PASSAGE_OPEN, PASSAGE_PORT, PASSAGE_REFUSED};
 use crate::host::process::{enter, pidfd};
 use crate::host::{HostObject, program};
-use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, receive, send};
+use crate::monitor::message::{
+    Answer, Entrance, MonitorRequest, Question, Ready, Report, receive, send,
+};
 use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{
@@ -38,16 +41,17 @@ const DIAL_BOUND: Duration = Duration::from_secs(5);
 const LOG_LIMIT: u64 = 4 * 1024 * 1024;
 const REPORT_LIMIT: u64 = 64 * 1024;
 
-/// Sandboxes as containers on this host's kernel.
-pub struct ContainerRuntime {
+/// Sandboxes of one tier on this host, each with a monitor beside it.
+pub struct MonitoredRuntime {
     config: EngineConfig,
+    tier: Tier,
 }
 
-impl ContainerRuntime {
-    /// A runtime with these settings.
+impl MonitoredRuntime {
+    /// A runtime of `tier` with these settings.
     #[must_use]
-    pub fn new(config: EngineConfig) -> Self {
-        Self { config }
+    pub fn new(config: EngineConfig, tier: Tier) -> Self {
+        Self { config, tier }
     }
 
     /// Where monitors write what nobody is there to read.
@@ -87,14 +91,15 @@ impl ContainerRuntime {
     }
 }
 
-impl Runtime for ContainerRuntime {
+impl Runtime for MonitoredRuntime {
     fn tier(&self) -> Tier {
-        Tier::Container
+        self.tier
     }
 
     fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, CreateError> {
         spec.limits.validate()?;
         spec.network.validate()?;
+        refuse_what_the_tier_lacks(self.tier, spec)?;
         let ceiling = open_files_ceiling();
         if spec.limits.open_files > ceiling {
             return Err(CreateError::Host {
@@ -115,13 +120,15 @@ impl Runtime for ContainerRuntime {
             &mut monitor,
             &MonitorRequest {
                 config: self.config.clone(),
+                tier: self.tier,
                 spec: spec.clone(),
             },
         ) {
             Ok((Report::Ready(ready), lifeline)) => {
                 let lifeline = (spec.attachment == Attachment::Client).then_some(lifeline);
-                let sandbox = ContainerSandbox::attach(
+                let sandbox = MonitoredSandbox::attach(
                     spec.id.clone(),
+                    self.tier,
                     Records::new(self.config.records()),
                     &ready,
                     lifeline,
@@ -150,6 +157,21 @@ impl Runtime for ContainerRuntime {
                 )))
             }
         }
+    }
+}
+
+/// A limit that a tier cannot enforce is refused, and not quietly dropped.
+fn refuse_what_the_tier_lacks(tier: Tier, spec: &SandboxSpec) -> Result<(), CreateError> {
+    match (tier, spec.limits.inodes) {
+        (Tier::Gvisor, Some(_)) => Err(CreateError::Host {
+            what: "the gvisor tier cannot limit the number of files and directories: they are kept in the sandbox's memory".to_owned(),
+            hint: Some("leave the limit of inodes out (memory bounds them), or choose `--isolation container`".to_owned()),
+        }),
+        (Tier::Microvm, _) => Err(CreateError::Host {
+            what: "the microvm tier is not part of this version of Atoll".to_owned(),
+            hint: Some("choose `--isolation gvisor` or `--isolation container`".to_owned()),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -196,19 +218,22 @@ fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report
 }
 
 /// A sandbox with a monitor beside it.
-struct ContainerSandbox {
+struct MonitoredSandbox {
     id: SandboxId,
     records: Records,
     control: PathBuf,
     init: OwnedFd,
+    entrance: Entrance,
+    tier: Tier,
     /// Closing it tells the monitor that this client is gone.
     lifeline: Mutex<Option<ChildStdin>>,
     monitor: Mutex<Option<Child>>,
 }
 
-impl ContainerSandbox {
+impl MonitoredSandbox {
     fn attach(
         id: SandboxId,
+        tier: Tier,
         records: Records,
         ready: &Ready,
         lifeline: Option<ChildStdin>,
@@ -223,6 +248,8 @@ impl ContainerSandbox {
             records,
             control: ready.control.clone(),
             init,
+            entrance: ready.entrance,
+            tier,
             lifeline: Mutex::new(lifeline),
             monitor: Mutex::new(monitor),
         })
@@ -282,21 +309,16 @@ impl ContainerSandbox {
     }
 }
 
-impl Dial for ContainerSandbox {
+impl Dial for MonitoredSandbox {
     fn dial(&self, port: u16) -> io::Result<TcpStream> {
-        let init = self.init.as_fd();
+        let (init, entrance) = (self.init.as_fd(), self.entrance);
         // A thread of its own: it leaves the host's network namespace for good.
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
                 .name("dial".to_owned())
                 .spawn_scoped(scope, move || {
                     enter(init, rustix::thread::ThreadNameSpaceType::NETWORK)?;
-                    let stream = TcpStream::connect_timeout(
-                        &SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-                        DIAL_BOUND,
-                    )?;
-                    stream.set_nodelay(true)?;
-                    Ok(stream)
+                    connect(entrance, port)
                 })?;
             thread
                 .join()
@@ -305,7 +327,35 @@ impl Dial for ContainerSandbox {
     }
 }
 
-impl Sandbox for ContainerSandbox {
+/// Connects to `port` of a sandbox, from the namespace in which its entrance is.
+fn connect(entrance: Entrance, port: u16) -> io::Result<TcpStream> {
+    let to = |address: Ipv4Addr, port: u16| {
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((address, port)), DIAL_BOUND)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    match entrance {
+        Entrance::Loopback => to(Ipv4Addr::LOCALHOST, port),
+        Entrance::Guest(address) if port == GUEST_PORT => to(address, port),
+        Entrance::Guest(address) => {
+            let mut stream = to(address, PASSAGE_PORT)?;
+            stream.write_all(&port.to_be_bytes())?;
+            let mut answer = [u8::MAX];
+            stream.set_read_timeout(Some(DIAL_BOUND))?;
+            stream.read_exact(&mut answer)?;
+            stream.set_read_timeout(None)?;
+            match answer[0] {
+                PASSAGE_OPEN => Ok(stream),
+                PASSAGE_REFUSED => Err(io::ErrorKind::ConnectionRefused.into()),
+                _ => Err(io::Error::other(format!(
+                    "the sandbox cannot connect to its port {port}"
+                ))),
+            }
+        }
+    }
+}
+
+impl Sandbox for MonitoredSandbox {
     fn id(&self) -> &SandboxId {
         &self.id
     }
@@ -334,6 +384,12 @@ impl Sandbox for ContainerSandbox {
     }
 
     fn halt(&self) -> Result<PathBuf, SandboxError> {
+        if self.tier == Tier::Gvisor {
+            return Err(SandboxError::Unsupported {
+                tier: self.tier,
+                operation: "show the changes of a sandbox as files",
+            });
+        }
         match self.ask_now(&Question::Halt)? {
             Answer::Halted(directory) => Ok(directory),
             other => Err(unexpected(&other)),

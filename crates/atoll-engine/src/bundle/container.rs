@@ -1,44 +1,21 @@
-//! The OCI bundle of a sandbox: everything a runtime needs, in one `config.json`.
+//! The bundle of the container tier.
 
 use std::path::Path;
 
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{
     Capabilities, Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxCpuBuilder,
-    LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxMemoryBuilder,
-    LinuxNamespaceBuilder, LinuxNamespaceType, LinuxPidsBuilder, LinuxResources,
-    LinuxResourcesBuilder, Mount, MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder,
-    UserBuilder,
+    LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxMemoryBuilder, LinuxNamespaceBuilder,
+    LinuxNamespaceType, LinuxPidsBuilder, LinuxResources, LinuxResourcesBuilder, Mount,
+    MountBuilder, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
-use crate::cgroup::{CPU_PERIOD_USEC, Cgroup, OWN_PIDS, cpu_quota};
+use super::{CAPABILITIES, GUEST_PATH, environment, id_mapping, mount};
+use crate::cgroup::{Bounds, CPU_PERIOD_USEC, Cgroup};
 use crate::{Limits, SandboxSpec, seccomp};
 
-/// Where the guest's binary is seen inside, put there by a layer of its own.
-const GUEST_PATH: &str = "/.atoll/guest";
-const IDS: u32 = 65536;
 /// Pseudo terminals of one sandbox; the host's own are few and shared by all.
 const TERMINALS: &str = "max=256";
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// What root inside may do, all of it bounded by its user namespace.
-const CAPABILITIES: [Capability; 14] = [
-    Capability::AuditWrite,
-    Capability::Chown,
-    Capability::DacOverride,
-    Capability::Fowner,
-    Capability::Fsetid,
-    Capability::Kill,
-    Capability::Mknod,
-    Capability::NetBindService,
-    Capability::NetRaw,
-    Capability::Setfcap,
-    Capability::Setgid,
-    Capability::Setpcap,
-    Capability::Setuid,
-    Capability::SysChroot,
-];
-
 /// Files of `/proc` that speak of the host.
 const MASKED: [&str; 14] = [
     "/proc/acpi",
@@ -103,15 +80,13 @@ pub(crate) fn config(
         .inheritable(Capabilities::new())
         .ambient(Capabilities::new())
         .build()?;
-    let mut environment = vec![format!("PATH={PATH}")];
-    environment.extend(spec.env.iter().map(|(key, value)| format!("{key}={value}")));
     // `noNewPrivileges` stays unset: `sudo` must work inside, and an explicit
     // `false` is read by libcontainer as a wish to load seccomp later.
     let mut process = ProcessBuilder::default()
         .terminal(false)
         .user(UserBuilder::default().uid(0_u32).gid(0_u32).build()?)
         .args(vec![GUEST_PATH.to_owned()])
-        .env(environment)
+        .env(environment(spec))
         .cwd("/")
         .capabilities(sets)
         .build()?;
@@ -141,17 +116,10 @@ pub(crate) fn config(
             .typ(LinuxNamespaceType::Cgroup)
             .build()?,
     ];
-    let ids = || {
-        LinuxIdMappingBuilder::default()
-            .container_id(0_u32)
-            .host_id(uid_base)
-            .size(IDS)
-            .build()
-    };
     let mut linux = LinuxBuilder::default()
         .namespaces(namespaces)
-        .uid_mappings(vec![ids()?])
-        .gid_mappings(vec![ids()?])
+        .uid_mappings(vec![id_mapping(uid_base)?])
+        .gid_mappings(vec![id_mapping(uid_base)?])
         .cgroups_path(cgroup.oci_path())
         .resources(resources(&spec.limits)?)
         .masked_paths(MASKED.map(str::to_owned).to_vec())
@@ -179,7 +147,8 @@ pub(crate) fn config(
 }
 
 fn resources(limits: &Limits) -> Result<LinuxResources, OciSpecError> {
-    let memory = i64::try_from(limits.memory_bytes()).unwrap_or(i64::MAX);
+    let bounds = Bounds::container(limits);
+    let memory = i64::try_from(bounds.memory_bytes).unwrap_or(i64::MAX);
     let mut memory_builder = LinuxMemoryBuilder::default().limit(memory);
     if swap_is_accounted() {
         memory_builder = memory_builder.swap(memory);
@@ -217,13 +186,13 @@ fn resources(limits: &Limits) -> Result<LinuxResources, OciSpecError> {
         .memory(memory_builder.build()?)
         .cpu(
             LinuxCpuBuilder::default()
-                .quota(i64::try_from(cpu_quota(limits)).unwrap_or(i64::MAX))
+                .quota(i64::try_from(bounds.cpu_quota_usec).unwrap_or(i64::MAX))
                 .period(CPU_PERIOD_USEC)
                 .build()?,
         )
         .pids(
             LinuxPidsBuilder::default()
-                .limit(i64::try_from(limits.pids + OWN_PIDS).unwrap_or(i64::MAX))
+                .limit(i64::try_from(bounds.pids).unwrap_or(i64::MAX))
                 .build()?,
         )
         .build()
@@ -236,19 +205,6 @@ fn swap_is_accounted() -> bool {
 }
 
 fn mounts(limits: &Limits, paths: &BundlePaths<'_>) -> Result<Vec<Mount>, OciSpecError> {
-    let mount = |target: &str, kind: &str, source: &str, options: &[&str]| {
-        MountBuilder::default()
-            .destination(target)
-            .typ(kind)
-            .source(source)
-            .options(
-                options
-                    .iter()
-                    .map(|&option| option.to_owned())
-                    .collect::<Vec<_>>(),
-            )
-            .build()
-    };
     let shm = format!("size={}m", limits.shm_mib);
     // No cgroup mount: libcontainer makes it writable on version 1 hosts.
     // `/sys` is placed later, from inside the sandbox's network namespace.

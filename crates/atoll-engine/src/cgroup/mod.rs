@@ -1,26 +1,29 @@
 //! The cgroup of a sandbox, on hosts with version 1 controllers (with or
 //! without the unified hierarchy beside them) and on version 2.
 //!
-//! The OCI runtime makes the group and writes the limits from the bundle;
-//! this module checks that they took effect, reads what was used, freezes,
-//! kills and removes.
+//! In the container tier the OCI runtime makes the group and writes the limits
+//! from the bundle; for gVisor it is done here (`bounds`). This module checks
+//! that they took effect, reads what was used, freezes, kills and removes;
+//! `pressure` hears when memory or processes run out.
+
+mod bounds;
+mod pressure;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::SandboxId;
 use crate::host::{HostObject, creates};
 use crate::runtime::Stats;
-use crate::{Limits, SandboxId};
+
+pub(crate) use bounds::{Bounds, CPU_PERIOD_USEC};
+pub(crate) use pressure::{MemoryAlarm, ProcessAlarm};
 
 const ROOT: &str = "/sys/fs/cgroup";
 /// Parent of every sandbox's group in each hierarchy.
 const PARENT: &str = "atoll";
-/// CPU time is granted per this many microseconds.
-pub(crate) const CPU_PERIOD_USEC: u64 = 100_000;
-/// Processes of Atoll's own inside a sandbox: PID 1, its threads, one reaper per running command.
-pub(crate) const OWN_PIDS: u64 = 24;
 const KILL_BOUND: Duration = Duration::from_secs(10);
 const CGROUP2_MAGIC: u64 = 0x6367_7270;
 
@@ -195,76 +198,6 @@ impl Cgroup {
         Ok((root, own))
     }
 
-    /// Fails unless the kernel enforces exactly `limits`.
-    pub(crate) fn verify(&self, limits: &Limits) -> io::Result<()> {
-        let memory = limits.memory_bytes().to_string();
-        let pids = (limits.pids + OWN_PIDS).to_string();
-        let quota = cpu_quota(limits);
-        let rows = match self.layout {
-            CgroupLayout::V1 => [
-                ("memory", "memory.limit_in_bytes", memory),
-                ("pids", "pids.max", pids),
-                ("cpu", "cpu.cfs_quota_us", quota.to_string()),
-            ],
-            CgroupLayout::V2 => [
-                ("memory", "memory.max", memory),
-                ("pids", "pids.max", pids),
-                ("cpu", "cpu.max", format!("{quota} {CPU_PERIOD_USEC}")),
-            ],
-        };
-        self.verify_swap(limits)?;
-        for (controller, file, wanted) in rows {
-            let path = self.file(controller, file);
-            let found = fs::read_to_string(&path).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-            })?;
-            if found.trim() != wanted {
-                return Err(io::Error::other(format!(
-                    "{} is {} and not {wanted}",
-                    path.display(),
-                    found.trim()
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Closes swap on version 2, where not every runtime does.
-    pub(crate) fn forbid_swap(&self) -> io::Result<()> {
-        let file = self.file("", "memory.swap.max");
-        if self.layout == CgroupLayout::V2 && file.exists() {
-            fs::write(file, "0")
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Memory that goes to swap instead would escape the limit.
-    fn verify_swap(&self, limits: &Limits) -> io::Result<()> {
-        let (path, wanted) = match self.layout {
-            CgroupLayout::V1 => (
-                self.file("memory", "memory.memsw.limit_in_bytes"),
-                limits.memory_bytes().to_string(),
-            ),
-            CgroupLayout::V2 => (self.file("", "memory.swap.max"), "0".to_owned()),
-        };
-        let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-        match fs::read_to_string(&path) {
-            Ok(found) if found.trim() == wanted => Ok(()),
-            // Without swap accounting, but also without swap.
-            Err(_) if swaps.lines().count() <= 1 => Ok(()),
-            Ok(found) => Err(io::Error::other(format!(
-                "{} is {} and not {wanted}",
-                path.display(),
-                found.trim()
-            ))),
-            Err(error) => Err(io::Error::new(
-                error.kind(),
-                format!("{}: {error}, and this host swaps", path.display()),
-            )),
-        }
-    }
-
     /// What was used so far. Values a kernel does not tell stay 0.
     pub(crate) fn stats(&self) -> Stats {
         let number = |controller, file| read_number(&self.file(controller, file)).unwrap_or(0);
@@ -394,11 +327,6 @@ impl Cgroup {
         }
         Ok(())
     }
-}
-
-/// CPU time per period for `limits`, in microseconds.
-pub(crate) fn cpu_quota(limits: &Limits) -> u64 {
-    limits.cpu_millis * CPU_PERIOD_USEC / 1000
 }
 
 fn read_number(path: &Path) -> Option<u64> {
