@@ -245,7 +245,7 @@ fn read(slot: u16) -> io::Result<Lease> {
     serde_json::from_slice(&text).map_err(|error| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{}: {error}", path.display()),
+            format!("{}: {error}; was it written by another version of Atoll, whose sandboxes are still there?", path.display()),
         )
     })
 }
