@@ -4,6 +4,7 @@ mod doctor;
 mod gc;
 mod inputs;
 mod run;
+mod selftest;
 mod shell;
 mod template;
 
@@ -37,6 +38,9 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
+        }
+        Command::Selftest(options) => {
+            asynchronous(selftest::selftest(&Home::open(arguments.home)?, &options))
         }
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }

@@ -1,0 +1,25 @@
+# tried: sends every signal to PID 1 and asks whether it still works
+# wall: the kernel drops signals to the first process of a pid namespace that it has no handler for
+# wall-gvisor: the agent handles what it can; gVisor lets root end its own PID 1, and that ends only this sandbox
+# skip-gvisor: root may end its own sandbox there, which is documented
+# alone:
+# target: pid=1
+# control: inside pid=own
+import http.client, time
+if TARGET["pid"] == "own":
+    pid = child(lambda: time.sleep(30))
+    os.kill(pid, 15)
+    _, status = os.waitpid(pid, 0)
+    report(os.WIFSIGNALED(status), f"ended by signal {os.WTERMSIG(status)}")
+for signal in range(1, 65):
+    try:
+        os.kill(1, signal)
+    except OSError:
+        pass
+try:
+    connection = http.client.HTTPConnection("127.0.0.1", 49983, timeout=10)
+    connection.request("GET", "/health")
+    status = connection.getresponse().status
+    report(False, f"it answers with {status}")
+except OSError as error:
+    report(True, f"it does not answer: {error}")

@@ -1,0 +1,190 @@
+//! `atoll selftest`: every wall tried for real, on this host.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use atoll_control::templates::TemplateCatalog;
+use atoll_engine::{Runtime, Tier};
+use atoll_selftest::{Case, CaseReport, Event, Glob, Ground, Verdict};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::template::ensure_template;
+use crate::arguments::{SelftestArguments, SelftestTier};
+use crate::failure::Hinted;
+use crate::home::{Home, require_root};
+use crate::terminal::{self, Progress};
+
+pub(crate) async fn selftest(
+    home: &Home,
+    arguments: &SelftestArguments,
+) -> anyhow::Result<ExitCode> {
+    let cases = chosen(arguments.only.as_deref())?;
+    if arguments.list {
+        list(&cases, arguments)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    require_root()?;
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
+    // Whoever is dropped half-way takes its sandboxes and canaries along: both
+    // end when their ends of our pipes close.
+    tokio::select! {
+        finished = attack(home, arguments, &cases) => finished,
+        _ = interrupt.recv() => Ok(ExitCode::from(130)),
+        _ = terminate.recv() => Ok(ExitCode::from(143)),
+    }
+}
+
+/// The cases that `pattern` means; all without one.
+fn chosen(pattern: Option<&str>) -> anyhow::Result<Vec<Case>> {
+    let all = atoll_selftest::cases()?;
+    let Some(pattern) = pattern else {
+        return Ok(all);
+    };
+    let glob = Glob::new(pattern);
+    let mut groups: Vec<String> = all.iter().map(|case| case.group.clone()).collect();
+    groups.dedup();
+    let found: Vec<Case> = all
+        .into_iter()
+        .filter(|case| glob.matches(&case.name))
+        .collect();
+    if found.is_empty() {
+        return Err(Hinted::error(
+            format!("no case is called `{pattern}`"),
+            format!(
+                "groups are {}; `atoll selftest --list` names every case",
+                groups.join(", ")
+            ),
+        ));
+    }
+    Ok(found)
+}
+
+async fn attack(
+    home: &Home,
+    arguments: &SelftestArguments,
+    cases: &[Case],
+) -> anyhow::Result<ExitCode> {
+    let template = ensure_template(home, &arguments.template).await?;
+    let catalog = TemplateCatalog::open(home.path())?;
+    // Held to the end: sandboxes are made all the time.
+    let _held = catalog.hold_layers().await?;
+    let ground = Ground {
+        home: home.path().to_owned(),
+        program: std::env::current_exe().context("cannot find this program's own file")?,
+        layers: catalog.layer_directories(&template).await?,
+        user: template.user.clone(),
+        runtimes: runtimes(home, arguments.tier)?,
+    };
+    if arguments.survey {
+        let text = atoll_selftest::survey(&ground)
+            .await
+            .map_err(|why| anyhow::anyhow!("cannot make the survey: {why}"))?;
+        print!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut progress = Progress::new();
+    let mut tell = |event: Event<'_>| match event {
+        Event::Begins {
+            name,
+            tier,
+            done,
+            of,
+        } => progress.now(&format!("{done} of {of}: {name} ({tier})")),
+        Event::Ended(report) if report.outcome.is_good() => {}
+        Event::Ended(report) => progress.line(&format!(
+            "{} {} ({}): {}",
+            report.outcome.name(),
+            report.name,
+            report.tier,
+            report.reason.as_ref().unwrap_or(&report.got)
+        )),
+    };
+    let reports = atoll_selftest::run(&ground, cases, &mut tell).await?;
+    drop(progress);
+    if arguments.json {
+        println!("{}", serde_json::to_string(&reports)?);
+    } else {
+        show(&reports);
+    }
+    let good = reports.iter().all(|report| report.outcome.is_good());
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// One runtime per tier to attack.
+fn runtimes(home: &Home, tier: SelftestTier) -> anyhow::Result<Vec<Arc<dyn Runtime>>> {
+    match tier {
+        SelftestTier::Container | SelftestTier::All => Ok(vec![home.runtime()?]),
+    }
+}
+
+fn list(cases: &[Case], arguments: &SelftestArguments) -> anyhow::Result<()> {
+    if arguments.json {
+        let rows: Vec<serde_json::Value> = cases
+            .iter()
+            .map(|case| {
+                serde_json::json!({
+                    "name": case.name,
+                    "group": case.group,
+                    "tried": case.tried,
+                    "wall": case.wall(Tier::Container),
+                    "control": case.control(),
+                })
+            })
+            .collect();
+        println!("{}", serde_json::to_string(&rows)?);
+        return Ok(());
+    }
+    let mut table = terminal::table();
+    table.set_header(["case", "tried", "wall"]);
+    for case in cases {
+        table.add_row([&case.name, &case.tried, case.wall(Tier::Container)]);
+    }
+    println!("{table}");
+    println!("\n{} cases", cases.len());
+    Ok(())
+}
+
+fn show(reports: &[CaseReport]) {
+    let mut table = terminal::table();
+    table.set_header(["", "case", "tier", "tried", "got", "wall"]);
+    for report in reports {
+        let got = report.reason.as_ref().unwrap_or(&report.got);
+        let mark = match report.outcome {
+            Verdict::Held => "held",
+            Verdict::Breached => "BREACHED",
+            Verdict::Inconclusive => "INCONCLUSIVE",
+            Verdict::NotApplicable => "n/a",
+        };
+        table.add_row([
+            mark,
+            &report.name,
+            &report.tier.to_string(),
+            &report.tried,
+            got,
+            &report.wall,
+        ]);
+    }
+    println!("{table}");
+    let count = |outcome| {
+        reports
+            .iter()
+            .filter(|report| report.outcome == outcome)
+            .count()
+    };
+    println!(
+        "\n{} cases: {} held, {} breached, {} inconclusive, {} not applicable here",
+        reports.len(),
+        count(Verdict::Held),
+        count(Verdict::Breached),
+        count(Verdict::Inconclusive),
+        count(Verdict::NotApplicable),
+    );
+}
