@@ -13,6 +13,8 @@ else:
     os.chown(TRAP, 0, 0)
     os.chmod(TRAP, 0o4755)
 if TARGET["step"] == "plant":
+    # So that a link does not fail for leading nowhere, inside of the sandbox.
+    os.makedirs(TARGET["directory"], exist_ok=True)
     report(True, "set")
 
 if KIND == "setuid":

@@ -96,6 +96,8 @@ pub(crate) enum Control {
     Room {
         /// Namespaces of its own, where the real ones would be harmed.
         namespaces: Vec<Namespace>,
+        /// Entered as sandboxes enter their root, for what the kernel refuses in a chroot.
+        pivoted: bool,
         /// Leaves a descriptor of a host directory open, as a careless runtime would.
         leak: bool,
         target: Target,

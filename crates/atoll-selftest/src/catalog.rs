@@ -40,7 +40,7 @@ const PROGRAMS: &[Entry] = attacks![
     "processes/namespaces-of-host",
     "agent/grip" [
         "tracing", "memory-by-file", "memory-by-call", "stopping", "killing", "descriptors",
-        "program", "theft",
+        "program",
     ],
     "agent/every-signal",
     "agent/orders" ["new-token", "files-of-root", "commands", "directories", "metrics"],

@@ -5,7 +5,7 @@
 //! ```text
 //! # tried: what the attacker does
 //! # wall: what should stop it
-//! # control: room | room in net,mount | room leak | inside pid=own | neighbour | observer | looser pids=256
+//! # control: room | room in net,mount | room pivoted | room leak | inside pid=own | neighbour | observer | looser pids=256
 //! ```
 //!
 //! and may have `user: user` (else root), `limits: pids=32` (a sandbox of its
@@ -150,7 +150,8 @@ fn control(text: &str) -> Option<Control> {
     let rest: Vec<&str> = words.collect();
     Some(match kind {
         "room" => {
-            let (mut namespaces, mut leak, mut target) = (Vec::new(), false, Target::new());
+            let (mut namespaces, mut target) = (Vec::new(), Target::new());
+            let (mut pivoted, mut leak) = (false, false);
             let mut rest = rest.into_iter();
             while let Some(word) = rest.next() {
                 match word {
@@ -160,12 +161,14 @@ fn control(text: &str) -> Option<Control> {
                             namespaces.push(kind?);
                         }
                     }
+                    "pivoted" => pivoted = true,
                     "leak" => leak = true,
                     other => target.extend(pairs(other)?),
                 }
             }
             Control::Room {
                 namespaces,
+                pivoted,
                 leak,
                 target,
             }

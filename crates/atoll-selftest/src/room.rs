@@ -37,6 +37,8 @@ pub(crate) struct Order {
     pub(crate) canaries: PathBuf,
     /// Namespaces that are not the host's.
     pub(crate) namespaces: Vec<Namespace>,
+    /// Whether the root is entered by `pivot_root`, as sandboxes do, and not by `chroot`.
+    pub(crate) pivoted: bool,
     /// Whether descriptor [`LEAKED`] is a directory of the host.
     pub(crate) leak: bool,
     /// Without `/proc`, `/sys` and `/dev` mounted, for layers that put something else there.

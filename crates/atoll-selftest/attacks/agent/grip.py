@@ -65,12 +65,7 @@ def program():
     report(True, os.readlink(f"/proc/{pid}/exe"))
 
 
-def steal():
-    descriptor, error = call(438, os.pidfd_open(pid), 0, 0)
-    report(error is None, error or f"descriptor {descriptor}")
-
-
 {
     "tracing": trace, "memory-by-file": memory_by_file, "memory-by-call": memory_by_call, "stopping": stop,
-    "killing": kill, "descriptors": descriptors, "program": program, "theft": steal,
+    "killing": kill, "descriptors": descriptors, "program": program,
 }[TARGET["variant"]]()

@@ -4,8 +4,8 @@
 # control: room
 with open("/proc/self/cgroup") as file:
     paths = [line.strip().split(":", 2)[2] for line in file]
-with open("/proc/1/cgroup") as file:
-    first = file.read()
+# Its own name, which is no secret, and the root of its namespace tell nothing.
+told = {part for path in paths for part in path.split("/")} - {"", "..", os.uname().nodename}
 with open("/proc/self/mountinfo") as file:
     mounted = "cgroup" in file.read()
-report(any(path != "/" for path in paths) or mounted, f"paths {sorted(set(paths))}, mounted: {mounted}")
+report(told or mounted, f"paths {sorted(set(paths))}, mounted: {mounted}")

@@ -12,6 +12,8 @@ kind, major, minor = {
     "loop-control": (stat.S_IFCHR, 10, 237),
     "a-virtual-console": (stat.S_IFCHR, 4, 1),
 }[TARGET["variant"]]
+if not major:
+    report(False, "no device", absent="block device that its root may open")
 path = "/tmp/node"
 os.mknod(path, kind | 0o600, os.makedev(major, minor))
 try:

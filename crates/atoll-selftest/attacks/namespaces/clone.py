@@ -2,7 +2,7 @@
 # wall: seccomp refuses namespace flags of `clone` and all of `clone3`; no user namespaces are granted
 # wall-gvisor: gVisor's namespaces are its own and reach nothing of the host
 # skip-gvisor: namespaces there are of gVisor's own kernel
-# control: room
+# control: room pivoted
 NEWUSER, SIGCHLD = 0x10000000, 17
 if TARGET["variant"] == "clone":
     result, error = call(56, NEWUSER | SIGCHLD, 0, 0, 0, 0)

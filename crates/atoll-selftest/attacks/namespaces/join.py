@@ -2,7 +2,8 @@
 # wall: seccomp refuses `setns`; PID 1 shows its namespaces to nobody
 # wall-gvisor: gVisor's namespaces are its own and reach nothing of the host
 # skip-gvisor: namespaces there are of gVisor's own kernel
-# control: room
-descriptor = os.open(f"/proc/1/ns/{TARGET['variant']}", os.O_RDONLY)
+# target: pid=1
+# control: room pid=self
+descriptor = os.open(f"/proc/{TARGET['pid']}/ns/{TARGET['variant']}", os.O_RDONLY)
 result, error = call(308, descriptor, 0)
 report(error is None, error or "joined")

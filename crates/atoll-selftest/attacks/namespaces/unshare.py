@@ -2,7 +2,7 @@
 # wall: seccomp refuses `unshare`; no user namespaces are granted inside
 # wall-gvisor: gVisor's namespaces are its own and reach nothing of the host
 # skip-gvisor: namespaces there are of gVisor's own kernel
-# control: room
+# control: room pivoted
 flag = {
     "user": 0x10000000, "mount": 0x20000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x8000000, "uts": 0x4000000,
     "cgroup": 0x2000000, "time": 0x80,

@@ -25,6 +25,12 @@ def message(kind, flags, body):
 
 
 name = b"lo".ljust(16, b"\0")
+try:
+    # A new namespace has its loopback down.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        fcntl.ioctl(handle, 0x8914, name + struct.pack("<H", 0x41) + b"\0" * 14)
+except OSError:
+    pass
 {
     "setting-an-address": lambda: ioctl(0x8916, name + struct.pack("<HH4s8x", 2, 0, socket.inet_aton("127.9.9.9"))),
     "setting-the-mtu": lambda: ioctl(0x8922, name + struct.pack("<i", 60000) + b"\0" * 12),

@@ -13,4 +13,4 @@ try:
     report(True, "opened")
 except OSError as error:
     missing = error.errno in (errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT)
-    report(False, errno.errorcode[error.errno], absent="this family" if missing else None)
+    report(False, errno.errorcode[error.errno], absent=f"socket family {TARGET['variant']}" if missing else None)

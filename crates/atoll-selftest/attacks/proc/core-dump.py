@@ -3,7 +3,10 @@
 # wall-gvisor: gVisor's kernel makes no core dumps
 # control: room
 import resource, signal, tempfile
-resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+try:
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+except ValueError as error:
+    report(False, error)
 os.chdir(tempfile.mkdtemp())
 
 

@@ -171,20 +171,24 @@ fn handle(path: &Path) -> Option<Value> {
     Some(json!([kind, bytes]))
 }
 
-/// Major and minor number of the block device below the canaries, or of any other one.
+/// Major and minor number of a block device that root of this host may open:
+/// the one below the canaries, or else any.
 fn block_device(directory: &Path) -> io::Result<Option<(u32, u32)>> {
     let device = fs::metadata(directory)?.st_dev();
     let own = (rustix::fs::major(device), rustix::fs::minor(device));
-    if own.0 != 0 {
-        return Ok(Some(own));
-    }
-    let numbers = |text: String| {
+    let numbers = |entry: &fs::DirEntry| {
+        // A device cgroup may keep even root from some.
+        fs::File::open(Path::new("/dev").join(entry.file_name())).ok()?;
+        let text = fs::read_to_string(entry.path().join("dev")).ok()?;
         let (major, minor) = text.trim().split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
-    Ok(fs::read_dir("/sys/block")
+    let mut devices: Vec<(u32, u32)> = fs::read_dir("/sys/block")
         .into_iter()
         .flatten()
         .flatten()
-        .find_map(|entry| numbers(fs::read_to_string(entry.path().join("dev")).ok()?)))
+        .filter_map(|entry| numbers(&entry))
+        .collect();
+    devices.sort_by_key(|&device| device != own);
+    Ok(devices.first().copied())
 }

@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use atoll_store::{Blobs, Layers, no_progress};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tar::{EntryType, Header};
 
 use super::workspace;
@@ -123,6 +123,9 @@ fn header(kind: EntryType, name: &str, link: &str, size: usize) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     header.set_size(size as u64);
     if kind == EntryType::Block {
         // The first virtual disk, on most hosts; nobody opens it.
@@ -173,10 +176,10 @@ pub(crate) async fn play(trick: Trick, scene: &mut Scene) -> Result<Pair, String
 
 async fn careless(archive: &[u8], scene: &Scene) -> Result<Report, String> {
     let hex: String = archive.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut target = Map::new();
+    let mut target = scene.target(&[], "");
     target.insert("archive".to_owned(), Value::from(hex));
     let text = program::text(CARELESS, &target);
-    scene.in_room(&text, &[], false, "/", &[]).await
+    scene.in_room(&scene.order(&text)).await
 }
 
 fn has_device(layer: &Path) -> bool {

@@ -167,7 +167,10 @@ pub(crate) async fn play(place: Place, scene: &mut Scene) -> Result<Pair, String
         }
     };
     let attack = with_damage(attack, scene.keeper.take_damage().map_err(words)?);
-    let control = scene.in_room(&text, &[], false, "/", &[layer]).await;
+    let mut order = scene.order(&text);
+    order.layers.insert(0, layer);
+    order.bare = true;
+    let control = scene.in_room(&order).await;
     let control = with_damage(control, scene.keeper.take_damage().map_err(words)?);
     Ok((attack, control))
 }

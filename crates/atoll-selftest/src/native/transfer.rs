@@ -102,7 +102,7 @@ pub(crate) async fn play(writer: Writer, scene: &mut Scene) -> Result<Pair, Stri
     actor.close().await;
     let attack = damaged(attack, scene)?;
     let control = scene
-        .in_room(&text(scene, writer, "walk-in"), &[], false, "/", &[])
+        .in_room(&scene.order(&text(scene, writer, "walk-in")))
         .await;
     let control = damaged(control, scene)?;
     Ok((attack, control))

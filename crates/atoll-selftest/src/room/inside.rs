@@ -11,7 +11,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, unmount,
 };
 use rustix::process::{Signal, chroot, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -53,18 +54,18 @@ fn furnish(order: &Order) -> io::Result<()> {
             Namespace::Uts => UnshareFlags::NEWUTS,
         };
     }
-    // Short names for layers that may be many: one mount takes a page of options.
-    let layers = order
-        .layers
-        .iter()
-        .map(|layer| open_directory(layer))
-        .collect::<io::Result<Vec<_>>>()?;
     // SAFETY: this process has one thread, and only its own view of the host changes.
     unsafe { unshare_unsafe(flags)? };
     mount_change(
         "/",
         MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
     )?;
+    // Short names for layers that may be many: one mount takes a page of options.
+    let layers = order
+        .layers
+        .iter()
+        .map(|layer| open_directory(layer))
+        .collect::<io::Result<Vec<_>>>()?;
     let room = &order.room;
     mount(
         "atoll-selftest",
@@ -109,7 +110,13 @@ fn furnish(order: &Order) -> io::Result<()> {
     let canaries = inner(&order.canaries);
     fs::create_dir_all(&canaries)?;
     mount_bind(&order.canaries, &canaries)?;
-    chroot(&root)?;
+    std::env::set_current_dir(&root)?;
+    if order.pivoted {
+        rustix::process::pivot_root(".", ".")?;
+        unmount(".", UnmountFlags::DETACH)?;
+    } else {
+        chroot(".")?;
+    }
     Ok(std::env::set_current_dir("/")?)
 }
 

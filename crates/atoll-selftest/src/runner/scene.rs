@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use atoll_engine::NetworkMode;
 use serde_json::{Map, Value};
 
-use crate::case::{Attack, Case, Control, Namespace, Numbers, Place, Program, Target, User};
+use crate::case::{Attack, Case, Control, Numbers, Place, Program, Target, User};
 use crate::keeper::Keeper;
 use crate::program::{self, Report};
 use crate::room::{self, Order};
@@ -140,12 +140,20 @@ impl Scene {
         Ok(match &case.control {
             Control::Room {
                 namespaces,
+                pivoted,
                 leak,
                 target,
             } => {
                 let target = self.target(&[&program.target, target], "");
                 let text = program::text(program.body, &target);
-                self.in_room(&text, namespaces, *leak, directory, &[]).await
+                let order = Order {
+                    namespaces: namespaces.clone(),
+                    pivoted: *pivoted,
+                    leak: *leak,
+                    directory: directory.to_owned(),
+                    ..self.order(&text)
+                };
+                self.in_room(&order).await
             }
             Control::Inside(aim) => {
                 let target = self.target(&[&program.target, aim], &actor.token);
@@ -219,26 +227,24 @@ impl Scene {
         Ok(self.neighbour.insert(neighbour))
     }
 
-    /// Runs a program in the control room, with the layers `above` on top.
-    pub(crate) async fn in_room(
-        &self,
-        text: &str,
-        namespaces: &[Namespace],
-        leak: bool,
-        directory: &str,
-        above: &[PathBuf],
-    ) -> Result<Report, String> {
-        let order = Order {
-            layers: above.iter().chain(&self.layers).cloned().collect(),
+    /// A plain order for the control room.
+    pub(crate) fn order(&self, text: &str) -> Order {
+        Order {
+            layers: self.layers.clone(),
             room: self.keeper.room_directory(),
             canaries: self.keeper.open_directory(),
-            namespaces: namespaces.to_vec(),
-            leak,
-            bare: !above.is_empty(),
-            directory: directory.to_owned(),
+            namespaces: Vec::new(),
+            pivoted: false,
+            leak: false,
+            bare: false,
+            directory: "/".to_owned(),
             program: text.to_owned(),
-        };
-        room::perform(&self.program, &order)
+        }
+    }
+
+    /// Runs a program in the control room.
+    pub(crate) async fn in_room(&self, order: &Order) -> Result<Report, String> {
+        room::perform(&self.program, order)
             .await
             .map_err(|error| error.to_string())?
             .report()
