@@ -59,6 +59,8 @@ pub fn sweep(home: &Path) -> io::Result<()> {
             remove(&entry.path())?;
         }
     }
+    // Not empty while another one runs.
+    let _ = fs::remove_dir(directory(home));
     Ok(())
 }
 
@@ -181,6 +183,8 @@ pub(crate) fn random_text() -> io::Result<String> {
 
 /// The keeper's own life.
 pub(crate) fn keep() -> io::Result<ExitCode> {
+    // Ctrl-C is for the selftest; the keeper notices its end and cleans up.
+    rustix::process::setsid()?;
     let base = PathBuf::from(std::env::args_os().nth(3).unwrap_or_default());
     let secret = std::env::var(SECRET_VARIABLE).map_err(io::Error::other)?;
     fs::DirBuilder::new()

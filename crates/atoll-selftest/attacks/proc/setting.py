@@ -1,4 +1,4 @@
-# tried: writes to {variant}, a setting of the host's kernel
+# tried: opens {variant}, a setting of the host's kernel, for writing
 # wall: `/proc/sys` and `/sys` are mounted read-only, by the host, and belong to the host's root
 # wall-gvisor: gVisor's kernel has settings of its own
 # control: room
