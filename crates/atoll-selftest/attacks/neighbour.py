@@ -44,13 +44,24 @@ def serve(listener):
         connection.close()
 
 
+# Where any sandbox of a network would be heard.
+anyone = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+anyone.bind(("0.0.0.0", 8099))
+
+
+def hear():
+    _, sender = anyone.recvfrom(100)
+    with open("/tmp/heard", "w") as file:
+        file.write(sender[0])
+
+
 def keep_opening():
     while True:
         open(OPENED).close()
         time.sleep(0.02)
 
 
-for work in (lambda: serve(nameless), lambda: serve(loopback), keep_opening, lambda: time.sleep(100000)):
+for work in (lambda: serve(nameless), lambda: serve(loopback), keep_opening, hear, lambda: time.sleep(100000)):
     if os.fork() == 0:
         os.setsid()
         libc.prctl(15, COMM.encode(), 0, 0, 0)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use atoll_engine::Tier;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::native::Native;
 
@@ -33,6 +33,13 @@ impl Case {
             (Tier::Gvisor, Some(wall)) => wall,
             (Tier::Container | Tier::Gvisor | Tier::Microvm, _) => &self.wall,
         }
+    }
+
+    /// Whether it is about the network, and must be played in a world of its own
+    /// (see [`crate::enter_world`]).
+    #[must_use]
+    pub fn needs_world(&self) -> bool {
+        self.group == "network"
     }
 
     /// Where the same attack must succeed.
@@ -152,7 +159,7 @@ impl Control {
 }
 
 /// A kind of namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Namespace {
     Cgroup,
@@ -177,7 +184,7 @@ impl Namespace {
 }
 
 /// What came of a case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The attack failed, and its control succeeded.
@@ -213,7 +220,7 @@ impl Verdict {
 }
 
 /// One line of the report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaseReport {
     /// Name of the case.
     pub name: String,

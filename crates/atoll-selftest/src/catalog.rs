@@ -123,11 +123,24 @@ const PROGRAMS: &[Entry] = attacks![
     "namespaces/clone" ["clone", "clone3"],
     "namespaces/join" ["mnt", "net", "uts", "ipc", "cgroup"],
     "packets/family" [
-        "packet", "raw-icmp", "raw-ip", "vsock", "crypto", "xdp", "bluetooth", "can", "key",
+        "packet", "raw-icmp", "raw-ip", "raw-icmpv6", "vsock", "crypto", "xdp", "bluetooth", "can", "key",
     ],
     "packets/change" [
         "setting-an-address", "setting-the-mtu", "adding-a-route", "adding-a-firewall-table",
     ],
+    "network/reach" [
+        "the-metadata-service", "10.0.0.0", "172.16.0.0", "192.168.0.0", "100.64.0.0",
+    ],
+    "network/notation" ["decimal", "hexadecimal", "octal", "short", "ipv4-mapped"],
+    "network/redirect",
+    "network/resolver",
+    "network/ping",
+    "network/host" ["its-own-address", "loopback", "the-gateway"],
+    "network/neighbour",
+    "network/spoof" [
+        "a-public-address", "the-hosts-address", "an-address-of-other-sandboxes",
+    ],
+    "network/ipv6",
     "floods/processes",
     "floods/threads",
     "floods/memory" ["an-allocation", "a-memory-file", "shared-memory"],

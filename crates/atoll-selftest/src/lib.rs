@@ -31,6 +31,7 @@ mod room;
 mod runner;
 mod stage;
 mod survey;
+mod world;
 
 pub use case::{Case, CaseReport, Verdict};
 pub use catalog::cases;
@@ -39,3 +40,4 @@ pub use keeper::sweep;
 pub use part::{PART_ARGUMENT, run_part};
 pub use runner::{Event, Ground, SelftestError, run};
 pub use survey::survey;
+pub use world::enter_world;

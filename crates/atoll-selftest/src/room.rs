@@ -14,8 +14,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 pub(crate) use inside::enter;
 
@@ -52,8 +52,15 @@ pub(crate) struct Order {
 /// Number of the descriptor that is left open on purpose.
 pub(crate) const LEAKED: i32 = 7;
 
-/// Carries an order out.
-pub(crate) async fn perform(program: &Path, order: &Order) -> io::Result<Performance> {
+/// A room in use. It ends everything in it when its input does.
+struct Occupied {
+    child: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    complaints: ChildStderr,
+}
+
+async fn occupy(program: &Path, order: &Order) -> io::Result<Occupied> {
     let mut child = Command::new(program)
         .args([PART_ARGUMENT, Part::Room.name()])
         .env_clear()
@@ -70,6 +77,49 @@ pub(crate) async fn perform(program: &Path, order: &Order) -> io::Result<Perform
     let mut line = serde_json::to_string(order).map_err(io::Error::other)?;
     line.push('\n');
     input.write_all(line.as_bytes()).await?;
+    Ok(Occupied {
+        child,
+        input,
+        output,
+        complaints,
+    })
+}
+
+/// A program in a room that runs on until this is dropped.
+pub(crate) struct Held {
+    _occupied: (Child, ChildStdin, ChildStderr),
+}
+
+/// Starts an order whose program stays, and returns its first line.
+pub(crate) async fn hold(program: &Path, order: &Order) -> io::Result<(String, Held)> {
+    let Occupied {
+        child,
+        input,
+        output,
+        mut complaints,
+    } = occupy(program, order).await?;
+    let mut line = String::new();
+    let mut output = BufReader::new(output.take(OUTPUT_LIMIT));
+    if output.read_line(&mut line).await? == 0 {
+        (&mut complaints)
+            .take(OUTPUT_LIMIT)
+            .read_to_string(&mut line)
+            .await?;
+    }
+    let held = Held {
+        _occupied: (child, input, complaints),
+    };
+    Ok((line, held))
+}
+
+/// Carries an order out.
+pub(crate) async fn perform(program: &Path, order: &Order) -> io::Result<Performance> {
+    let Occupied {
+        mut child,
+        input,
+        output,
+        complaints,
+    } = occupy(program, order).await?;
     let (mut said, mut complained) = (Vec::new(), Vec::new());
     let work = async {
         let mut output = output.take(OUTPUT_LIMIT);

@@ -37,6 +37,8 @@ pub struct Ground {
     pub layers: Vec<PathBuf>,
     /// The user of the template.
     pub user: String,
+    /// Addresses of sandboxes on this host, as a range.
+    pub range: String,
     /// One runtime for each tier to attack.
     pub runtimes: Vec<Arc<dyn Runtime>>,
 }
@@ -70,7 +72,9 @@ pub enum Event<'run> {
     Ended(&'run CaseReport),
 }
 
-/// Plays `cases` on every tier of `ground`.
+/// Plays `cases` on every tier of `ground`. Those that need a world
+/// ([`Case::needs_world`]) are played alone, by a process that has called
+/// [`crate::enter_world`].
 ///
 /// # Errors
 /// When nothing could be tried. Dropping the future ends everything that was made.
@@ -88,7 +92,7 @@ pub async fn run(
             user: ground.user.clone(),
         };
         let tier = stage.tier();
-        let mut scene = Scene::open(ground, stage)
+        let mut scene = Scene::open(ground, stage, cases)
             .await
             .map_err(SelftestError::Keeper)?;
         for case in cases {

@@ -44,6 +44,24 @@ pub(crate) enum StageError {
     Neighbour(String),
 }
 
+/// What a sandbox is connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connection {
+    /// Nothing.
+    None,
+    /// The internet, through the walls of the network.
+    Full,
+}
+
+impl Connection {
+    fn mode(self) -> NetworkMode {
+        match self {
+            Self::None => NetworkMode::None,
+            Self::Full => NetworkMode::Full,
+        }
+    }
+}
+
 /// Where sandboxes of one tier are made.
 #[derive(Clone)]
 pub(crate) struct Stage {
@@ -112,12 +130,12 @@ impl Stage {
         self.runtime.tier()
     }
 
-    /// A sandbox with `limits` changed, the layers `above` on top, and `network`.
+    /// A sandbox with `limits` changed, the layers `above` on top, and `connection`.
     pub(crate) async fn open(
         &self,
         limits: &Numbers,
         above: Vec<PathBuf>,
-        network: NetworkMode,
+        connection: Connection,
     ) -> Result<Actor, StageError> {
         let id = SandboxId::random()?;
         let mut layers = above;
@@ -127,7 +145,7 @@ impl Stage {
             id,
             layers,
             limits: changed(limits),
-            network,
+            network: connection.mode(),
             env: BTreeMap::new(),
             lifetime: Some(LIFETIME),
             attachment: Attachment::Client,
@@ -273,10 +291,12 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    pub(crate) async fn open(stage: &Stage, secret: &str) -> Result<Self, StageError> {
-        let actor = stage
-            .open(&Numbers::new(), Vec::new(), NetworkMode::None)
-            .await?;
+    pub(crate) async fn open(
+        stage: &Stage,
+        connection: Connection,
+        secret: &str,
+    ) -> Result<Self, StageError> {
+        let actor = stage.open(&Numbers::new(), Vec::new(), connection).await?;
         let mut target = Map::new();
         target.insert("secret".to_owned(), Value::from(secret));
         let text = program::text(NEIGHBOUR, &target);

@@ -1,12 +1,10 @@
 //! What an attacker who lands in a sandbox finds out first: the runtime,
 //! rights, calls, mounts and files. A report to read, without a verdict.
 
-use atoll_engine::NetworkMode;
-
 use crate::Ground;
 use crate::case::{Numbers, User};
 use crate::program;
-use crate::stage::Stage;
+use crate::stage::{Connection, Stage};
 
 const SURVEY: &str = include_str!("../attacks/survey.py");
 
@@ -23,7 +21,7 @@ pub async fn survey(ground: &Ground) -> Result<String, String> {
             user: ground.user.clone(),
         };
         let actor = stage
-            .open(&Numbers::new(), Vec::new(), NetworkMode::None)
+            .open(&Numbers::new(), Vec::new(), Connection::None)
             .await
             .map_err(|error| error.to_string())?;
         for (user, name) in [(User::Root, "root"), (User::Template, stage.user.as_str())] {

@@ -331,6 +331,10 @@ pub(crate) struct SelftestArguments {
     #[arg(long, conflicts_with = "survey")]
     pub(crate) json: bool,
 
+    /// Play the cases of the network, in a network namespace of its own.
+    #[arg(long, hide = true)]
+    pub(crate) in_world: bool,
+
     /// Template to attack from; it needs Python.
     #[arg(long, short, default_value = "base", value_name = "NAME")]
     pub(crate) template: String,

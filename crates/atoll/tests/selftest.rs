@@ -198,6 +198,7 @@ fn with_mistake(
         program: binary(),
         layers: spec.layers,
         user: "user".to_owned(),
+        range: "10.87.0.0/16".to_owned(),
         runtimes: vec![Arc::new(Careless {
             inner: ContainerRuntime::new(sandboxes.config.clone()),
             mistake,

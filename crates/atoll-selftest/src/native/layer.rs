@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use atoll_engine::NetworkMode;
 use serde_json::Value;
 
 use super::workspace;
@@ -13,6 +12,7 @@ use crate::case::{Numbers, Target, User};
 use crate::program::{self, Report};
 use crate::runner::Scene;
 use crate::runner::scene::Pair;
+use crate::stage::Connection;
 
 /// Writes to a path, and tells what stands in the guest's place.
 const USER_OF_THE_LINK: &str = include_str!("../../attacks/through_layer.py");
@@ -155,7 +155,7 @@ pub(crate) async fn play(place: Place, scene: &mut Scene) -> Result<Pair, String
 
     let opened = scene
         .stage
-        .open(&Numbers::new(), vec![layer.clone()], NetworkMode::None)
+        .open(&Numbers::new(), vec![layer.clone()], Connection::None)
         .await;
     let attack = match opened {
         // Refused out loud is as good as made harmless.

@@ -4,14 +4,14 @@
 use std::io;
 use std::path::PathBuf;
 
-use atoll_engine::NetworkMode;
 use serde_json::{Map, Value};
 
 use crate::case::{Attack, Case, Control, Numbers, Place, Program, Target, User};
 use crate::keeper::Keeper;
 use crate::program::{self, Report};
 use crate::room::{self, Order};
-use crate::stage::{Actor, Neighbour, Stage};
+use crate::stage::{Actor, Connection, Neighbour, Stage};
+use crate::world::World;
 use crate::{Ground, native};
 
 /// An attack's report and its control's; `Err` where there was none.
@@ -25,11 +25,22 @@ pub(crate) struct Scene {
     shared: Option<Actor>,
     neighbour: Option<Neighbour>,
     neighbour_secret: String,
+    range: String,
+    connection: Connection,
+    world: Option<World>,
 }
 
 impl Scene {
-    pub(crate) async fn open(ground: &Ground, stage: Stage) -> io::Result<Self> {
+    pub(crate) async fn open(ground: &Ground, stage: Stage, cases: &[Case]) -> io::Result<Self> {
+        let connected = cases.iter().any(Case::needs_world);
         Ok(Self {
+            connection: if connected {
+                Connection::Full
+            } else {
+                Connection::None
+            },
+            world: None,
+            range: ground.range.clone(),
             keeper: Keeper::start(&ground.home, &ground.program).await?,
             stage,
             program: ground.program.clone(),
@@ -58,6 +69,11 @@ impl Scene {
 
     /// Makes the attack and its control.
     pub(crate) async fn play(&mut self, case: &Case) -> Pair {
+        if case.needs_world()
+            && let Err(why) = self.world().await
+        {
+            return (Err(why.clone()), Err(why));
+        }
         let program = match &case.attack {
             Attack::Program(program) => program,
             Attack::Native(native) => {
@@ -212,7 +228,7 @@ impl Scene {
 
     pub(crate) async fn open_plain(&self, limits: &Numbers) -> Result<Actor, String> {
         self.stage
-            .open(limits, Vec::new(), NetworkMode::None)
+            .open(limits, Vec::new(), self.connection)
             .await
             .map_err(|error| error.to_string())
     }
@@ -220,11 +236,20 @@ impl Scene {
     async fn neighbour(&mut self) -> Result<&Neighbour, String> {
         let neighbour = match self.neighbour.take() {
             Some(neighbour) => neighbour,
-            None => Neighbour::open(&self.stage, &self.neighbour_secret)
+            None => Neighbour::open(&self.stage, self.connection, &self.neighbour_secret)
                 .await
                 .map_err(|error| error.to_string())?,
         };
         Ok(self.neighbour.insert(neighbour))
+    }
+
+    /// The world of network cases, made when it is needed first.
+    async fn world(&mut self) -> Result<(), String> {
+        if self.world.is_none() {
+            let order = self.order("");
+            self.world = Some(World::open(&self.program, order, &self.range).await?);
+        }
+        Ok(())
     }
 
     /// A plain order for the control room.
@@ -255,6 +280,9 @@ impl Scene {
         let mut target = self.keeper.target.clone();
         if let Some(neighbour) = &self.neighbour {
             target.extend(neighbour.target.clone());
+        }
+        if let Some(world) = &self.world {
+            target.extend(world.target.clone());
         }
         for pairs in more {
             for (name, value) in *pairs {

@@ -40,6 +40,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
         }
         Command::Selftest(options) => {
+            if options.in_world {
+                // Before anything starts a thread.
+                atoll_selftest::enter_world()?;
+            }
             asynchronous(selftest::selftest(&Home::open(arguments.home)?, &options))
         }
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),

@@ -1,17 +1,18 @@
 //! `atoll selftest`: every wall tried for real, on this host.
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use atoll_control::templates::TemplateCatalog;
 use atoll_engine::{Runtime, Tier};
 use atoll_selftest::{Case, CaseReport, Event, Glob, Ground, Verdict};
+use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::template::ensure_template;
 use crate::arguments::{SelftestArguments, SelftestTier};
-use crate::failure::Hinted;
+use crate::failure::{Hinted, OWN_FAILURE};
 use crate::home::{Home, require_root};
 use crate::terminal::{self, Progress};
 
@@ -29,6 +30,15 @@ pub(crate) async fn selftest(
         signal(SignalKind::interrupt())?,
         signal(SignalKind::terminate())?,
     );
+    if arguments.in_world {
+        // Whoever started this part keeps its end of the pipe open.
+        let mut lifeline = tokio::io::stdin();
+        let mut nothing = [0_u8; 1];
+        return tokio::select! {
+            finished = attack(home, arguments, &cases) => finished,
+            _ = lifeline.read(&mut nothing) => Ok(ExitCode::from(OWN_FAILURE)),
+        };
+    }
     // Whoever is dropped half-way takes its sandboxes and canaries along: both
     // end when their ends of our pipes close.
     tokio::select! {
@@ -77,6 +87,7 @@ async fn attack(
         program: std::env::current_exe().context("cannot find this program's own file")?,
         layers: catalog.layer_directories(&template).await?,
         user: template.user.clone(),
+        range: home.slot_range().to_string(),
         runtimes: runtimes(home, arguments.tier)?,
     };
     if arguments.survey {
@@ -103,7 +114,19 @@ async fn attack(
             report.reason.as_ref().unwrap_or(&report.got)
         )),
     };
-    let reports = atoll_selftest::run(&ground, cases, &mut tell).await?;
+    let (distant, local): (Vec<Case>, Vec<Case>) =
+        cases.iter().cloned().partition(Case::needs_world);
+    let mut reports = Vec::new();
+    if arguments.in_world {
+        reports = atoll_selftest::run(&ground, &distant, &mut tell).await?;
+    } else {
+        if !local.is_empty() {
+            reports = atoll_selftest::run(&ground, &local, &mut tell).await?;
+        }
+        if !distant.is_empty() {
+            reports.extend(in_world(home, arguments).await?);
+        }
+    }
     drop(progress);
     if arguments.json {
         println!("{}", serde_json::to_string(&reports)?);
@@ -115,6 +138,36 @@ async fn attack(
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    })
+}
+
+/// Has the cases of the network played by a process with a network of its own.
+async fn in_world(home: &Home, arguments: &SelftestArguments) -> anyhow::Result<Vec<CaseReport>> {
+    let tier = match arguments.tier {
+        SelftestTier::Container => "container",
+        SelftestTier::All => "all",
+    };
+    let mut command = tokio::process::Command::new(
+        std::env::current_exe().context("cannot find this program's own file")?,
+    );
+    command
+        .arg("--home")
+        .arg(home.path())
+        .args(["selftest", "--in-world", "--json", "--tier", tier])
+        .args(["--template", &arguments.template])
+        .args(arguments.only.iter().flat_map(|only| ["--only", only]))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().context("cannot start the network's part")?;
+    // Held to the end: when we end, it does.
+    let _lifeline = child.stdin.take();
+    let output = child.wait_with_output().await?;
+    serde_json::from_slice(&output.stdout).with_context(|| {
+        format!(
+            "the network's part of the selftest ended with {}",
+            output.status
+        )
     })
 }
 
