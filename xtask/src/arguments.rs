@@ -15,6 +15,7 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
   cargo xtask dist                     the static release binary, in target/dist
   cargo xtask bench guest [--count N] [--mib N] [--rounds N]
                                        commands, output, files and watches beside plain ones
+  cargo xtask bench net [--rounds N] [--mib N] [--count N]
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
   cargo xtask fuzz [TARGET] [--seconds N]
@@ -115,7 +116,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
         "dist" => Task::Dist,
         "leftovers" => Task::Leftovers,
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("guest" | "start")) => Task::Bench {
+            Some(name @ ("guest" | "net" | "start")) => Task::Bench {
                 name: name.to_owned(),
                 arguments: arguments.by_ref().collect(),
             },

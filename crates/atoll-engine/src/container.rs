@@ -21,8 +21,8 @@ use crate::monitor::message::{Answer, MonitorRequest, Question, Ready, Report, r
 use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{
-    Attachment, CreateError, Dial, Outcome, Runtime, Sandbox, SandboxError, SandboxId, SandboxSpec,
-    Tier, open_files_ceiling, reconcile,
+    Attachment, CreateError, Dial, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
+    SandboxId, SandboxSpec, Tier, open_files_ceiling, reconcile,
 };
 
 /// A monitor that has not made its sandbox by then is given up.
@@ -94,6 +94,7 @@ impl Runtime for ContainerRuntime {
 
     fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, CreateError> {
         spec.limits.validate()?;
+        spec.network.validate()?;
         let ceiling = open_files_ceiling();
         if spec.limits.open_files > ceiling {
             return Err(CreateError::Host {
@@ -322,6 +323,13 @@ impl Sandbox for ContainerSandbox {
             Answer::Stats(stats) => Ok(stats),
             other => Err(unexpected(&other)),
         }
+    }
+
+    fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError> {
+        policy
+            .validate()
+            .map_err(|error| SandboxError::Failed(error.to_string()))?;
+        self.ask_now(Question::SetNetwork(policy.clone())).map(drop)
     }
 
     fn halt(&self) -> Result<PathBuf, SandboxError> {

@@ -35,8 +35,10 @@ pub use housekeeping::{Swept, layers_in_use, sandboxes, sweep, sweep_preview};
 pub use id::{InvalidSandboxId, SandboxId};
 pub use limits::{Limits, LimitsError, Outcome, open_files_ceiling};
 pub use monitor::run as run_monitor;
-pub use network::SlotRange;
+pub use network::{
+    Cidr, Denial, InvalidCidr, InvalidPolicy, NetworkPolicy, NetworkUsage, SlotRange, Traffic,
+};
 pub use reconcile::{reconcile, reconcile_home};
 pub use record::{Ended, SandboxRecord};
 pub use runtime::{CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
-pub use spec::{Attachment, NetworkMode, SandboxSpec};
+pub use spec::{Attachment, SandboxSpec};

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use atoll_engine::{Limits, NetworkMode};
+use atoll_engine::{Cidr, Limits, NetworkPolicy};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::failure::Hinted;
+use crate::home::NetworkDefaults;
 use crate::quantity::{bytes, cpu_millis, duration, mebibytes};
 
 /// Run untrusted code in strong isolation, on your own machine.
@@ -64,21 +66,13 @@ pub(crate) enum Language {
     Bash,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Network {
     /// A loopback interface and nothing else.
     None,
     /// The internet; private ranges, this host and other sandboxes closed.
     Full,
-}
-
-impl From<Network> for NetworkMode {
-    fn from(network: Network) -> Self {
-        match network {
-            Network::None => Self::None,
-            Network::Full => Self::Full,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -124,9 +118,17 @@ pub(crate) struct SandboxArguments {
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) open_files: Option<u64>,
 
-    /// What the sandbox can reach.
-    #[arg(long, value_enum, default_value = "none")]
-    pub(crate) net: Network,
+    /// What the sandbox can reach [default: none, or as configured].
+    #[arg(long, value_enum, help_heading = "Network")]
+    pub(crate) net: Option<Network>,
+
+    /// Address or CIDR to open although --net-deny names it; repeatable.
+    #[arg(long, value_name = "CIDR", help_heading = "Network")]
+    pub(crate) net_allow: Vec<Cidr>,
+
+    /// Address or CIDR to close; repeatable. 0.0.0.0/0 leaves only what is allowed.
+    #[arg(long, value_name = "CIDR", help_heading = "Network")]
+    pub(crate) net_deny: Vec<Cidr>,
 
     /// Environment variable; without a value it is taken from your environment.
     #[arg(long = "env", short, value_name = "NAME[=VALUE]")]
@@ -150,6 +152,34 @@ impl SandboxArguments {
             shm_mib: default.shm_mib,
         }
     }
+
+    /// What was asked for; the rest as in `default`. A list takes the place of a configured one.
+    pub(crate) fn network(&self, default: &NetworkDefaults) -> anyhow::Result<NetworkPolicy> {
+        let lists_asked = !(self.net_allow.is_empty() && self.net_deny.is_empty());
+        let list = |asked: &Vec<Cidr>, configured: &Vec<Cidr>| {
+            if asked.is_empty() { configured } else { asked }.clone()
+        };
+        let policy = match self.net.or(default.network).unwrap_or(Network::None) {
+            Network::None if lists_asked => {
+                return Err(Hinted::error(
+                    "--net-allow and --net-deny say nothing to a sandbox without a network",
+                    "add --net full",
+                ));
+            }
+            Network::None => NetworkPolicy::None,
+            Network::Full => NetworkPolicy::Full {
+                allow: list(&self.net_allow, &default.allow),
+                deny: list(&self.net_deny, &default.deny),
+            },
+        };
+        policy.validate().map_err(|error| {
+            Hinted::error(
+                error.to_string(),
+                "private ranges, the host and other sandboxes cannot be opened; see docs/network.md",
+            )
+        })?;
+        Ok(policy)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -163,6 +193,7 @@ Examples:
   atoll run -c 'console.log(6*7)' --lang javascript
   echo 'print(6*7)' | atoll run --lang python -
   atoll run train.py --memory 4G --cpus 2 --timeout 1h --net full
+  atoll run fetch.py --net full --net-deny 0.0.0.0/0 --net-allow 192.0.2.0/24
   atoll run report.py --file data.csv:data.csv --json")]
 pub(crate) struct RunArguments {
     /// Program to run; `-` reads it from standard input.

@@ -75,6 +75,7 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             hint: Some(hint), ..
         } => Some(hint.clone()),
         CreateError::Limits(_) => Some("choose a value within the range".to_owned()),
+        CreateError::Network(_) => Some("docs/network.md says what can be opened".to_owned()),
         CreateError::Host { hint: None, .. } | CreateError::Monitor(_) => {
             Some("`atoll doctor` checks what this host offers".to_owned())
         }

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use atoll_engine::{
-    ContainerRuntime, EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, Runtime, SlotRange,
+    Cidr, ContainerRuntime, EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, Runtime, SlotRange,
 };
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::arguments::Network;
 use crate::failure::Hinted;
 
 /// The agent that becomes PID 1 of every sandbox.
@@ -27,6 +28,20 @@ struct Settings {
     oci_runtime: Option<String>,
     /// Addresses of sandboxes on this host.
     network_range: Option<SlotRange>,
+    /// What a sandbox can reach when nothing is said.
+    network: Option<Network>,
+    /// Opened although `network_deny` names it.
+    network_allow: Vec<Cidr>,
+    /// Closed.
+    network_deny: Vec<Cidr>,
+}
+
+/// What sandboxes can reach when the command line does not say.
+#[derive(Debug, Default)]
+pub(crate) struct NetworkDefaults {
+    pub(crate) network: Option<Network>,
+    pub(crate) allow: Vec<Cidr>,
+    pub(crate) deny: Vec<Cidr>,
 }
 
 /// One installation of Atoll.
@@ -62,6 +77,15 @@ impl Home {
     /// Addresses of sandboxes on this host.
     pub(crate) fn slot_range(&self) -> SlotRange {
         self.settings.network_range.unwrap_or_default()
+    }
+
+    /// What sandboxes can reach when the command line does not say.
+    pub(crate) fn network_defaults(&self) -> NetworkDefaults {
+        NetworkDefaults {
+            network: self.settings.network,
+            allow: self.settings.network_allow.clone(),
+            deny: self.settings.network_deny.clone(),
+        }
     }
 
     /// Directory with the guests of this and earlier versions.

@@ -38,14 +38,18 @@ host_objects! {
     MonitorProcess => "monitor_process",
     /// The directory of a slot, before its lease is written.
     SlotDirectory => "slot_directory",
+    /// The note of the slot that was taken last.
+    SlotCursor => "slot_cursor",
     /// The lease of a slot: uid range, cgroup name, interface name, address.
     Lease => "lease",
     /// A network namespace.
     NetworkNamespace => "network_namespace",
     /// The veth pair of a slot.
     Veth => "veth",
-    /// The host's nft table for all sandboxes.
+    /// The host's nft tables for all sandboxes.
     NftTable => "nft_table",
+    /// What those tables know of one sandbox.
+    NetworkMember => "network_member",
     /// The forwarding switch of the host.
     ForwardingSwitch => "forwarding_switch",
     /// A disk image file.

@@ -22,7 +22,7 @@ use crate::host::{HostObject, creates, user_namespace};
 use crate::lease::{HostLock, Lease};
 use crate::network::{self, SandboxNetwork};
 use crate::record::{Records, SandboxRecord, now_ms};
-use crate::{CgroupLayout, Limits, NetworkMode, Outcome, SandboxSpec, Tier, oci};
+use crate::{CgroupLayout, Limits, Outcome, SandboxSpec, Tier, oci};
 
 /// Parts of `/sys` that speak of the host's hardware, or, through the loop
 /// devices of their disks, of other sandboxes. Those a kernel lacks are skipped.
@@ -81,7 +81,7 @@ pub(super) fn assemble(request: &MonitorRequest) -> Result<Running, Failure> {
     let MonitorRequest { config, spec } = request;
     check_cgroups()?;
     let lease = HostLock::take()
-        .and_then(|lock| lock.lease(&config.home, spec))
+        .and_then(|lock| lock.lease(&config.home, spec, &config.slot_range))
         .map_err(|error| Failure::new("cannot lease a sandbox slot", &error))?;
     build(request, &lease).inspect_err(|failure| {
         let outcome = Outcome::Crashed {
@@ -204,7 +204,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
             id: spec.id.clone(),
             tier: Tier::Container,
             limits: spec.limits.clone(),
-            network: spec.network,
+            network: spec.network.clone(),
             created_ms: now_ms(),
             ended: None,
         })
@@ -255,16 +255,16 @@ fn mount_root(request: &MonitorRequest, lease: &Lease, disk: &Path, root: &Path)
 
 fn make_network(request: &MonitorRequest, lease: &Lease) -> Result<SandboxNetwork, Failure> {
     let range = &request.config.slot_range;
-    let made = match lease.network {
-        NetworkMode::None => network::create(lease.network, lease.slot, range),
-        NetworkMode::Full => HostLock::take()
-            .map_err(|error| Failure::new("cannot lock the host's network", &error))
-            .and_then(|_lock| {
-                network::ensure_host(range).map_err(|error| Failure::from_network(&error))
-            })
-            .map(|()| network::create(lease.network, lease.slot, range))?,
-    };
-    made.map_err(|error| Failure::from_network(&error))
+    if lease.network.is_some() {
+        let lock = HostLock::take()
+            .map_err(|error| Failure::new("cannot lock the host's network", &error))?;
+        let live = lock
+            .live_networks(lease)
+            .map_err(|error| Failure::new("cannot list the sandboxes of this host", &error))?;
+        network::ensure_host(range, &live).map_err(|error| Failure::from_network(&error))?;
+    }
+    network::create(&request.spec.network, lease.slot, range)
+        .map_err(|error| Failure::from_network(&error))
 }
 
 impl Failure {

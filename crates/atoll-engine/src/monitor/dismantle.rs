@@ -4,14 +4,15 @@
 use std::io;
 use std::path::Path;
 
+use crate::Outcome;
 use crate::cgroup::Cgroup;
 use crate::config::EngineConfig;
 use crate::disk::Disks;
 use crate::host::file::remove_file;
 use crate::host::mount;
 use crate::lease::{HostLock, Lease};
+use crate::network::{self, HostNetwork, Interface};
 use crate::record::Records;
-use crate::{NetworkMode, Outcome, network};
 
 /// Ends and removes the sandbox of `lease`, as its monitor.
 pub(crate) fn dismantle(config: &EngineConfig, lease: &Lease, outcome: &Outcome) -> io::Result<()> {
@@ -19,7 +20,12 @@ pub(crate) fn dismantle(config: &EngineConfig, lease: &Lease, outcome: &Outcome)
     for name in ["rootfs", "disk", "scratch"] {
         mount::remove(&lease.dir().join(name))?;
     }
-    release(&config.home, lease, outcome)
+    release(
+        &config.home,
+        lease,
+        outcome,
+        Interface::DiesWithItsNamespace,
+    )
 }
 
 fn kill(lease: &Lease) -> io::Result<()> {
@@ -27,13 +33,29 @@ fn kill(lease: &Lease) -> io::Result<()> {
 }
 
 /// Removes what outlives the processes of a sandbox. The lease goes last.
-pub(crate) fn release(home: &Path, lease: &Lease, outcome: &Outcome) -> io::Result<()> {
+pub(crate) fn release(
+    home: &Path,
+    lease: &Lease,
+    outcome: &Outcome,
+    interface: Interface,
+) -> io::Result<()> {
     let cgroup = Cgroup::of(&lease.sandbox)?;
     cgroup.kill()?;
-    Records::new(home.join("sandboxes")).end(&lease.sandbox, outcome)?;
+    let here = HostNetwork::current()?;
+    // Another network namespace is another host: what it held of this sandbox
+    // ended with the sandbox, or is replaced by the next one there.
+    let network = lease
+        .network
+        .as_ref()
+        .filter(|network| network.host == here);
+    let usage = match network {
+        Some(_) => network::usage(lease.slot).map_err(io::Error::other)?,
+        None => None,
+    };
+    Records::new(home.join("sandboxes")).end(&lease.sandbox, outcome, usage)?;
     cgroup.remove()?;
-    if lease.network == NetworkMode::Full {
-        network::reap(lease.slot).map_err(io::Error::other)?;
+    if let Some(network) = network {
+        network::give_back(lease.slot, &network.range, interface).map_err(io::Error::other)?;
     }
     remove_file(&Disks::new(home.join("disks")).image(&lease.sandbox))?;
     let lock = HostLock::take()?;
@@ -42,10 +64,11 @@ pub(crate) fn release(home: &Path, lease: &Lease, outcome: &Outcome) -> io::Resu
         .into_iter()
         .filter(|other| other.slot != lease.slot)
         .collect();
-    if !others
+    let is_used = others
         .iter()
-        .any(|other| other.network == NetworkMode::Full)
-    {
+        .filter_map(|other| other.network.as_ref())
+        .any(|network| network.host == here);
+    if !is_used {
         network::release_host().map_err(io::Error::other)?;
     }
     if others.is_empty() {

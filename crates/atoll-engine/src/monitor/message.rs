@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::EngineConfig;
 use crate::host::process::ProcessIdentity;
 use crate::runtime::Stats;
-use crate::{Outcome, SandboxSpec};
+use crate::{NetworkPolicy, Outcome, SandboxSpec};
 
 /// Longest line either side takes.
 const LINE_LIMIT: u64 = 1024 * 1024;
@@ -60,12 +60,13 @@ impl Failure {
 }
 
 /// What can be asked on the control socket, one question a connection.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Question {
     Stats,
     Freeze,
     Thaw,
+    SetNetwork(NetworkPolicy),
     Halt,
     /// Answered when the sandbox has ended.
     Wait,

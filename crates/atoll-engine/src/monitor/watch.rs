@@ -14,9 +14,11 @@ use super::assemble::Running;
 use super::message::{Answer, MonitorRequest, Question, receive, send};
 use crate::cgroup::Cgroup;
 use crate::disk::Disks;
-use crate::network::DnsForwarder;
+use crate::lease::{HostLock, Lease, LeasedNetwork};
+use crate::network::{self, DnsForwarder};
+use crate::record::Records;
 use crate::runtime::Stats;
-use crate::{Attachment, Outcome, SandboxSpec};
+use crate::{Attachment, NetworkPolicy, Outcome, SandboxSpec};
 
 /// A client that opens the control socket and then says nothing is cut off.
 const QUESTION_BOUND: Duration = Duration::from_secs(1);
@@ -45,6 +47,7 @@ pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Resul
             .map(|lifetime| Instant::now() + lifetime),
         spec: &request.spec,
         running: &running,
+        records: Records::new(request.config.records()),
         waiting: Vec::new(),
         halted: false,
     };
@@ -80,6 +83,7 @@ struct Watch<'a> {
     deadline: Option<Instant>,
     spec: &'a SandboxSpec,
     running: &'a Running,
+    records: Records,
     waiting: Vec<UnixStream>,
     halted: bool,
 }
@@ -174,6 +178,7 @@ impl Watch<'_> {
             Question::Stats => self.stats().map(Answer::Stats),
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
             Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
+            Question::SetNetwork(policy) => self.set_network(&policy).map(|()| Answer::Done),
             Question::Halt => self.halt(cgroup).map(Answer::Halted),
             Question::Wait => {
                 self.waiting.push(client);
@@ -192,6 +197,30 @@ impl Watch<'_> {
         Ok(None)
     }
 
+    /// The intent is on record before the effect, so that rules which have to be
+    /// loaded anew know the new lists.
+    fn set_network(&self, policy: &NetworkPolicy) -> io::Result<()> {
+        let Some(network) = &self.running.lease.network else {
+            return if policy.has_interface() {
+                Err(io::Error::other(
+                    "the sandbox was made without a network and cannot get one",
+                ))
+            } else {
+                Ok(())
+            };
+        };
+        let lease = Lease {
+            network: Some(LeasedNetwork {
+                policy: policy.clone(),
+                ..network.clone()
+            }),
+            ..self.running.lease.clone()
+        };
+        HostLock::take()?.update(&lease)?;
+        self.records.change_network(&lease.sandbox, policy)?;
+        network::change(policy, lease.slot, &network.range).map_err(io::Error::other)
+    }
+
     fn stats(&self) -> io::Result<Stats> {
         let disk = rustix::fs::statvfs(&self.running.disk)?;
         Ok(Stats {
@@ -199,6 +228,10 @@ impl Watch<'_> {
             disk_total_bytes: disk.f_blocks * disk.f_frsize,
             inodes_free: disk.f_ffree,
             inodes_total: disk.f_files,
+            network: match self.running.lease.network {
+                Some(_) => network::usage(self.running.lease.slot).map_err(io::Error::other)?,
+                None => None,
+            },
             ..self.running.cgroup.stats()
         })
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use atoll_control::LiveSandbox;
 use atoll_control::templates::TemplateCatalog;
 use atoll_engine::{
-    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice, Runtime,
+    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkPolicy, OciRuntimeChoice, Runtime,
     SandboxId, SandboxSpec, SlotRange,
 };
 use atoll_guest_client::{InitRequest, ProcessEvent};
@@ -111,7 +111,7 @@ impl Bench {
             id,
             layers: self.layers.clone(),
             limits: Limits::default(),
-            network: NetworkMode::None,
+            network: NetworkPolicy::None,
             env: BTreeMap::new(),
             lifetime: Some(Duration::from_secs(600)),
             attachment: Attachment::Client,

@@ -1,15 +1,15 @@
 //! `atoll doctor`: what this host offers, what is missing, and how to add it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use atoll_control::LiveSandbox;
 use atoll_control::templates::{Template, TemplateCatalog};
 use atoll_engine::{
-    Attachment, Check, Limits, NetworkMode, SandboxId, SandboxSpec, Tier, Verdict, inspect_host,
-    open_files_ceiling,
+    Attachment, Check, Limits, NetworkPolicy, RUN_DIR, SandboxId, SandboxSpec, Tier, Verdict,
+    inspect_host, open_files_ceiling,
 };
 use atoll_guest_client::{Command, ExitStatus, InitRequest, ProcessEvent};
 
@@ -27,7 +27,9 @@ pub(crate) async fn doctor(
 ) -> anyhow::Result<ExitCode> {
     let home = Home::open(home);
     let range = home.as_ref().map(Home::slot_range).unwrap_or_default();
-    let mut checks = inspect_host(&range);
+    // Without a home, nothing is looked for in its place.
+    let place = home.as_ref().map_or(Path::new(RUN_DIR), Home::path);
+    let mut checks = inspect_host(place, &range);
     checks.push(match &home {
         Ok(home) => finding("home", Verdict::Ok, home.path().display().to_string(), None),
         Err(error) => {
@@ -107,7 +109,7 @@ async fn probe(home: &Home, template: &Template) -> anyhow::Result<Duration> {
             open_files: default.open_files.min(open_files_ceiling()),
             ..default
         },
-        network: NetworkMode::None,
+        network: NetworkPolicy::None,
         env: BTreeMap::new(),
         lifetime: Some(PROBE_BOUND),
         attachment: Attachment::Client,

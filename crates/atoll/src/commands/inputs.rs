@@ -36,6 +36,7 @@ pub(crate) async fn open(
         .map(|text| FileInput::parse(text))
         .collect::<anyhow::Result<Vec<_>>>()?;
     check(&arguments.limits(&Limits::default()))?;
+    let network = arguments.network(&home.network_defaults())?;
     require_root()?;
     match arguments.isolation {
         Isolation::Auto | Isolation::Container => {}
@@ -65,7 +66,7 @@ pub(crate) async fn open(
         id,
         layers,
         limits: limits.clone(),
-        network: arguments.net.into(),
+        network,
         env: BTreeMap::new(),
         lifetime: Some(lifetime),
         attachment: Attachment::Client,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::{
-    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice,
+    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkPolicy, OciRuntimeChoice,
     Runtime as _, Sandbox, SandboxId, SandboxSpec, SlotRange,
 };
 use atoll_guest_client::{GuestClient, InitRequest};
@@ -62,7 +62,7 @@ impl Sandboxes {
             id,
             layers: self.layers.clone(),
             limits,
-            network: NetworkMode::None,
+            network: NetworkPolicy::None,
             env: BTreeMap::new(),
             lifetime: Some(lifetime),
             attachment,
