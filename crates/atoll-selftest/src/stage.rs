@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::{
-    Attachment, CreateError, Limits, NetworkMode, Runtime, Sandbox, SandboxError, SandboxId,
+    Attachment, CreateError, Limits, NetworkPolicy, Runtime, Sandbox, SandboxError, SandboxId,
     SandboxSpec, Tier, open_files_ceiling,
 };
 use atoll_guest_client::{Command, ExitStatus, GuestClient, GuestError, InitRequest, ProcessEvent};
@@ -54,10 +54,10 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    fn mode(self) -> NetworkMode {
+    fn policy(self) -> NetworkPolicy {
         match self {
-            Self::None => NetworkMode::None,
-            Self::Full => NetworkMode::Full,
+            Self::None => NetworkPolicy::None,
+            Self::Full => NetworkPolicy::full(),
         }
     }
 }
@@ -145,7 +145,7 @@ impl Stage {
             id,
             layers,
             limits: changed(limits),
-            network: connection.mode(),
+            network: connection.policy(),
             env: BTreeMap::new(),
             lifetime: Some(LIFETIME),
             attachment: Attachment::Client,
