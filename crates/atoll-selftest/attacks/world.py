@@ -99,9 +99,10 @@ def answer_names(receiver):
             pass
 
 
-def datagrams(family, port):
-    receiver = socket.socket(family, socket.SOCK_DGRAM)
-    receiver.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
+def datagrams(address, port):
+    # One for each address, so that an answer comes from where it was asked for.
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind((address, port))
     return receiver
 
 
@@ -121,8 +122,10 @@ def play_world(ready, begin):
         netlink.address("lo", PUBLIC_IPV6, 128)
     web = socket.create_server(("::", 80), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
     pages = socket.create_server(("0.0.0.0", 81), backlog=128)
-    for work, handle in ((answer_web, web), (show_diary, pages), (write_diary, datagrams(socket.AF_INET, 9)),
-                         (answer_names, datagrams(socket.AF_INET, 53))):
+    services = [(answer_web, web), (show_diary, pages)]
+    for address in PUBLIC + CLOSED:
+        services += [(write_diary, datagrams(address, 9)), (answer_names, datagrams(address, 53))]
+    for work, handle in services:
         threading.Thread(target=work, args=(handle,), daemon=True).start()
     os.write(ready, b"2")
     select.select([], [], [])

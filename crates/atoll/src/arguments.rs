@@ -358,7 +358,16 @@ pub(crate) struct SelftestArguments {
     #[arg(long)]
     pub(crate) survey: bool,
 
-    /// Print a JSON array of cases.
+    /// Have this many sandboxes attack at once, and measure what the host feels of it. Not
+    /// for a host in use: it takes whatever their limits add up to.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["survey", "list", "only"])]
+    pub(crate) siege: Option<usize>,
+
+    /// How long a siege lasts.
+    #[arg(long, value_parser = duration, default_value = "60s", value_name = "DURATION", requires = "siege")]
+    pub(crate) siege_time: Duration,
+
+    /// Print JSON: an array of cases, or the object of a siege.
     #[arg(long, conflicts_with = "survey")]
     pub(crate) json: bool,
 

@@ -17,7 +17,7 @@ for port in set(PORTS) - ours:
     attempt.setblocking(False)
     attempt.connect_ex((address, port))
     attempts[attempt] = port
-_, writable_ones, _ = select.select([], attempts, [], 2)
+_, writable_ones, _ = select.select([], attempts, [], 1)
 while True:
     open_ones = [attempts[attempt] for attempt in writable_ones if attempt.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0]
     rest = [attempt for attempt in attempts if attempt not in writable_ones]

@@ -10,6 +10,6 @@ name = {
     "decimal": str(number), "hexadecimal": hex(number), "octal": ".".join(f"0{part:o}" for part in parts),
     "short": f"{parts[0]}.{parts[1]}.{parts[2] * 256 + parts[3]}", "ipv4-mapped": f"::ffff:{address}",
 }[TARGET["variant"]]
-with socket.create_connection((name, 80), timeout=2) as stream:
+with socket.create_connection((name, 80), timeout=1) as stream:
     stream.sendall(b"GET / HTTP/1.0\r\n\r\n")
     report(True, f"{name}: {stream.recv(1000).decode().splitlines()[0]}")

@@ -13,7 +13,6 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as speaker:
         speaker.bind((source, 0))
     for _ in range(3):
         speaker.sendto(word.encode(), (TARGET["w_public"], 9))
-    used = speaker.getsockname()[0]
 seen = ""
 for _ in range(20):
     with socket.create_connection((TARGET["w_public"], 81), timeout=3) as diary:
@@ -22,4 +21,4 @@ for _ in range(20):
     if word in seen:
         break
     time.sleep(0.05)
-report(word in seen, f"sent from {used}, {'arrived' if word in seen else 'never arrived'}")
+report(word in seen, "it arrived" if word in seen else "it never arrived")

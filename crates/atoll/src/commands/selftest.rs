@@ -97,6 +97,9 @@ async fn attack(
         print!("{text}");
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(count) = arguments.siege {
+        return besiege(&ground, count, arguments).await;
+    }
     let mut progress = Progress::new();
     let mut tell = |event: Event<'_>| match event {
         Event::Begins {
@@ -135,6 +138,55 @@ async fn attack(
     }
     let good = reports.iter().all(|report| report.outcome.is_good());
     Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Many attackers at once; fails when a peaceful sandbox beside them was disturbed.
+async fn besiege(
+    ground: &Ground,
+    count: usize,
+    arguments: &SelftestArguments,
+) -> anyhow::Result<ExitCode> {
+    let mut progress = Progress::new();
+    progress.now(&format!("{count} sandboxes attack"));
+    let report = atoll_selftest::siege(ground, count, arguments.siege_time)
+        .await
+        .map_err(|why| anyhow::anyhow!("the siege could not be held: {why}"))?;
+    drop(progress);
+    if arguments.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        println!(
+            "{} sandboxes attacked for {} s: {} rounds, {} replaced",
+            report.sandboxes, report.seconds, report.rounds, report.replaced
+        );
+        let mut table = terminal::table();
+        table.set_header(["", "samples", "p50 ms", "p95 ms", "max ms"]);
+        for (name, latency) in [
+            ("command on the host, quiet", report.host_quiet),
+            ("command on the host, besieged", report.host_besieged),
+            ("peaceful sandbox, quiet", report.neighbour_quiet),
+            ("peaceful sandbox, besieged", report.neighbour_besieged),
+        ] {
+            let milliseconds = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
+            table.add_row([
+                name,
+                &latency.samples.to_string(),
+                &milliseconds(latency.p50_us),
+                &milliseconds(latency.p95_us),
+                &milliseconds(latency.max_us),
+            ]);
+        }
+        println!("{table}");
+        println!(
+            "wrong or missing answers of the peaceful sandbox: {}",
+            report.neighbour_failures
+        );
+    }
+    Ok(if report.neighbour_failures == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
