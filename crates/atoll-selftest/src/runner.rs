@@ -126,7 +126,7 @@ async fn play(scene: &mut Scene, case: &Case, tier: Tier) -> CaseReport {
         },
         None => {
             let (attack, control) = scene.play(case).await;
-            judge(attack, control, &scene.secrets())
+            judge(&attack, &control, &scene.secrets())
         }
     };
     CaseReport {
@@ -154,8 +154,8 @@ struct Judged {
 }
 
 fn judge(
-    attack: Result<Report, String>,
-    control: Result<Report, String>,
+    attack: &Result<Report, String>,
+    control: &Result<Report, String>,
     secrets: &[&str],
 ) -> Judged {
     let words = |report: &Result<Report, String>| match report {
@@ -163,11 +163,11 @@ fn judge(
         Ok(report) => format!("{} ({})", report.got, report.detail),
         Err(why) => why.clone(),
     };
-    let (got, control_got) = (words(&attack), words(&control));
+    let (got, control_got) = (words(attack), words(control));
     let holds_secret = secrets
         .iter()
         .any(|secret| !secret.is_empty() && got.contains(secret));
-    let (outcome, reason) = match (&attack, &control) {
+    let (outcome, reason) = match (attack, control) {
         // What was seen was seen, whatever the control says.
         (Ok(_), _) if holds_secret => (Verdict::Breached, None),
         (
@@ -246,7 +246,7 @@ mod tests {
         for (attack, control, expected) in rows {
             let text = format!("{attack:?} {control:?}");
             assert_eq!(
-                judge(attack, control, &["hush"]).outcome,
+                judge(&attack, &control, &["hush"]).outcome,
                 expected,
                 "{text}"
             );

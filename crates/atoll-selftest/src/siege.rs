@@ -35,7 +35,7 @@ pub struct SiegeReport {
     pub seconds: u64,
     /// Rounds of attacks that ran to their end.
     pub rounds: usize,
-    /// Attackers that had to be replaced, because they ended their own sandbox.
+    /// Attackers that were replaced: they ended their own sandbox, or kept it too busy to answer.
     pub replaced: usize,
     /// A plain command on the host, before.
     pub host_quiet: Latency,

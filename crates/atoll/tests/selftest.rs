@@ -258,7 +258,7 @@ fn a_name_of_the_host_that_leaks_is_noticed() {
             spec.hostname = fs::read_to_string("/proc/sys/kernel/hostname")
                 .unwrap()
                 .trim()
-                .to_owned()
+                .to_owned();
         },
     );
     assert_eq!(reports[0].outcome, Verdict::Breached, "{reports:#?}");
