@@ -30,7 +30,7 @@ runtime = [name for path, name in marks.items() if os.path.exists(path)]
 if "gVisor" in read("/proc/version") or "gVisor" in read("/proc/1/environ"):
     runtime.append("gvisor")
 say("container runtime", ", ".join(runtime) or "unknown")
-say("kernel", read("/proc/version"))
+say("kernel", os.uname().release.split("-")[0])
 say("who", f"uid {os.getuid()}, groups {os.getgroups()}", f"uid map {' '.join(read('/proc/self/uid_map').split())}")
 say("PID 1", read("/proc/1/cmdline").replace("\0", " "))
 

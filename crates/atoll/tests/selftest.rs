@@ -287,11 +287,9 @@ fn a_runtime_that_makes_no_sandbox_proves_nothing() {
     assert_eq!(reports[0].outcome, Verdict::Inconclusive, "{reports:#?}");
 }
 
-/// A selftest that is in the middle of it.
-fn under_way(home: &TestHome) -> harness::Running {
-    let running = home
-        .atoll(["selftest", "--only", "floods", "--json"])
-        .start();
+/// A selftest of `group` that is in the middle of it.
+fn under_way(home: &TestHome, group: &str) -> harness::Running {
+    let running = home.atoll(["selftest", "--only", group, "--json"]).start();
     home.lease();
     eventually("canaries", || {
         home.path().join("selftest").exists().then_some(())
@@ -315,29 +313,33 @@ fn keeper_of(home: &TestHome) -> rustix::process::Pid {
 #[test]
 fn an_interrupted_selftest_leaves_nothing() {
     let home = second_home();
-    let running = under_way(&home);
-    running.signal_group(Signal::INT);
-    assert_eq!(running.finish().code, 130);
-    eventually("the end of the canaries", || {
-        (!home.path().join("selftest").exists()).then_some(())
-    });
-    home.assert_nothing_left("after Ctrl-C");
+    for group in ["floods", "network"] {
+        let running = under_way(&home, group);
+        running.signal_group(Signal::INT);
+        assert_eq!(running.finish().code, 130);
+        eventually("the end of the canaries", || {
+            (!home.path().join("selftest").exists()).then_some(())
+        });
+        home.assert_nothing_left("after Ctrl-C");
+    }
 }
 
 #[test]
 fn a_killed_selftest_leaves_nothing() {
     let home = second_home();
-    let running = under_way(&home);
-    running.signal(Signal::KILL);
-    running.finish();
-    // Its keeper and its monitors notice.
-    eventually("the end of the canaries", || {
-        (!home.path().join("selftest").exists()).then_some(())
-    });
-    home.assert_nothing_left("after SIGKILL");
+    for group in ["floods", "network"] {
+        let running = under_way(&home, group);
+        running.signal(Signal::KILL);
+        running.finish();
+        // Its keeper and its monitors notice.
+        eventually("the end of the canaries", || {
+            (!home.path().join("selftest").exists()).then_some(())
+        });
+        home.assert_nothing_left("after SIGKILL");
+    }
 
     // If the keeper is killed as well, the next command of the home removes its canaries.
-    let running = under_way(&home);
+    let running = under_way(&home, "floods");
     let keeper = keeper_of(&home);
     running.signal(Signal::STOP);
     rustix::process::kill_process(keeper, Signal::KILL).unwrap();
