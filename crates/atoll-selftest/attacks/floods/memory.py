@@ -2,7 +2,6 @@
 # wall: the memory controller of the cgroup, without swap
 # limits: memory_mib=96 shm_mib=256
 # control: looser memory_mib=512 shm_mib=256
-import tempfile
 SIZE, STEP = 160 << 20, 4 << 20
 held = bytearray()
 block = os.urandom(STEP)
@@ -10,7 +9,10 @@ if TARGET["variant"] == "an-allocation":
     while len(held) < SIZE:
         held += block
 else:
-    descriptor = os.memfd_create("flood") if TARGET["variant"] == "a-memory-file" else os.open("/dev/shm/flood", os.O_CREAT | os.O_RDWR)
+    descriptor = {
+        "a-memory-file": lambda: os.memfd_create("flood"),
+        "shared-memory": lambda: os.open("/dev/shm/flood", os.O_CREAT | os.O_RDWR),
+    }[TARGET["variant"]]()
     written = 0
     while written < SIZE:
         written += os.write(descriptor, block)

@@ -6,7 +6,7 @@
 NEWUSER, SIGCHLD = 0x10000000, 17
 if TARGET["variant"] == "clone":
     result, error = call(56, NEWUSER | SIGCHLD, 0, 0, 0, 0)
-else:
+elif TARGET["variant"] == "clone3":
     words = (ctypes.c_uint64 * 11)(NEWUSER, 0, 0, 0, SIGCHLD)
     result, error = call(435, words, 88)
 if result == 0:

@@ -4,6 +4,7 @@
 # skip-gvisor: namespaces there are of gVisor's own kernel
 # target: pid=1
 # control: room pid=self
+assert TARGET["variant"] in ("mnt", "net", "uts", "ipc", "cgroup")
 descriptor = os.open(f"/proc/{TARGET['pid']}/ns/{TARGET['variant']}", os.O_RDONLY)
 result, error = call(308, descriptor, 0)
 report(error is None, error or "joined")

@@ -8,6 +8,7 @@ import signal, time
 def one_more():
     if TARGET["variant"] == "inotify-instances":
         return libc.inotify_init() >= 0
+    assert TARGET["variant"] == "queued-signals"
     # A signal for ourselves, which waits because it is blocked.
     return libc.sigqueue(os.getpid(), 34, ctypes.c_void_p(0)) == 0
 
