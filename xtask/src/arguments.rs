@@ -21,6 +21,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        start and end of sandboxes beside raw runc
   cargo xtask bench start --tier gvisor [--count N]
                                        the same of gVisor beside raw runsc
+  cargo xtask attack [OPTION...]       the attack suite, then 50 sandboxes that attack at once;
+                                       options go to `atoll selftest`
   cargo xtask fuzz [TARGET] [--seconds N]
                                        random bytes against parsers, 60 seconds each
   cargo xtask machine [COMMAND...]     run a command in the machine with cgroup v2
@@ -39,6 +41,9 @@ pub(crate) enum Task {
     Dist,
     Bench {
         name: String,
+        arguments: Vec<String>,
+    },
+    Attack {
         arguments: Vec<String>,
     },
     Fuzz {
@@ -118,6 +123,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
         "coverage" => Task::Coverage,
         "dist" => Task::Dist,
         "leftovers" => Task::Leftovers,
+        "attack" => Task::Attack {
+            arguments: arguments.by_ref().collect(),
+        },
         "bench" => match arguments.next().as_deref() {
             Some(name @ ("guest" | "net" | "start")) => {
                 let rest: Vec<String> = arguments.by_ref().collect();

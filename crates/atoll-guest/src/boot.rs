@@ -89,6 +89,12 @@ fn prepare_process() -> io::Result<Option<OwnedFd>> {
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     let mut lifeline = None;
     if is_init() {
+        // The kernel drops signals that PID 1 has no handler for. Rust's own, which only tell
+        // of an overflown stack, would let root inside end it with a burst of these two.
+        for signal in [libc::SIGSEGV, libc::SIGBUS] {
+            // SAFETY: back to the default, before any other thread exists.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         if is_hung_up(&rustix::stdio::stdin())? {
             return Err(io::Error::other("whoever started this sandbox is gone"));
         }

@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Template(TemplateCommand),
     /// Tell what isolation this host offers and how to add what is missing.
     Doctor(DoctorArguments),
+    /// Attack sandboxes on this host in every known way, and tell which walls held.
+    Selftest(SelftestArguments),
     /// Remove what is not needed any more.
     Gc(GcArguments),
     /// Print a completion script for a shell.
@@ -335,6 +337,69 @@ pub(crate) struct DoctorArguments {
     /// Print a JSON array of checks.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SelftestTier {
+    /// Namespaces, seccomp and cgroups on the host's kernel.
+    Container,
+    /// Every tier that works on this host.
+    All,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It is safe on a host in use: attacks aim at files, processes and sockets that it makes
+and removes itself, floods are bounded, and calls that could do harm are made with
+arguments that cannot. Each attack is also made where its wall is missing and must
+succeed there, or it counts as `inconclusive`.
+
+Exit status:
+  0 if every wall held or does not apply; 1 otherwise; 125 if Atoll itself failed.
+
+Examples:
+  atoll selftest                               everything
+  atoll selftest --only mounts                 one group
+  atoll selftest --only '*.ptrace*' --json     some cases, for machines
+  atoll selftest --list                        what would be tried
+  atoll selftest --survey                      what an attacker sees first")]
+pub(crate) struct SelftestArguments {
+    /// Which sandboxes to attack.
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) tier: SelftestTier,
+
+    /// Only these cases: a group, a name, or a pattern with `*`.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Option<String>,
+
+    /// List the cases and run none.
+    #[arg(long, conflicts_with = "survey")]
+    pub(crate) list: bool,
+
+    /// Show what an attacker inside finds out, without a verdict.
+    #[arg(long)]
+    pub(crate) survey: bool,
+
+    /// Have this many sandboxes attack at once, and measure what the host feels of it. Not
+    /// for a host in use: it takes whatever their limits add up to.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["survey", "list", "only"])]
+    pub(crate) siege: Option<usize>,
+
+    /// How long a siege lasts.
+    #[arg(long, value_parser = duration, default_value = "60s", value_name = "DURATION", requires = "siege")]
+    pub(crate) siege_time: Duration,
+
+    /// Print JSON: an array of cases, or the object of a siege.
+    #[arg(long, conflicts_with = "survey")]
+    pub(crate) json: bool,
+
+    /// Play the cases of the network, in a network namespace of its own.
+    #[arg(long, hide = true)]
+    pub(crate) in_world: bool,
+
+    /// Template to attack from; it needs Python.
+    #[arg(long, short, default_value = "base", value_name = "NAME")]
+    pub(crate) template: String,
 }
 
 #[derive(Debug, Args)]

@@ -73,6 +73,8 @@ impl Home {
         if rustix::process::geteuid().is_root() {
             atoll_engine::reconcile_home(&path)
                 .context("cannot put the home in order after a restart")?;
+            atoll_selftest::sweep(&path)
+                .context("cannot remove what an interrupted selftest left")?;
         }
         Ok(Self {
             path,

@@ -5,6 +5,7 @@ mod gc;
 mod inputs;
 mod isolation;
 mod run;
+mod selftest;
 mod shell;
 mod template;
 
@@ -42,6 +43,13 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
+        }
+        Command::Selftest(options) => {
+            if options.in_world {
+                // Before anything starts a thread.
+                atoll_selftest::enter_world()?;
+            }
+            asynchronous(selftest::selftest(&Home::open(arguments.home)?, &options))
         }
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }

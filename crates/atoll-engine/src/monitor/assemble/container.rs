@@ -237,11 +237,13 @@ fn adjust(
         },
         InnerMount::Sysfs { target: c"/sys" },
     ];
-    mounts.extend(
-        MASKED_SYSFS
-            .iter()
-            .map(|&target| InnerMount::Mask { target }),
-    );
+    if !atoll_failpoint::is_missing("masks") {
+        mounts.extend(
+            MASKED_SYSFS
+                .iter()
+                .map(|&target| InnerMount::Mask { target }),
+        );
+    }
     mount::into_container(init.as_fd(), &mounts)
         .map_err(|error| Failure::new("cannot place mounts into the container", &error))?;
     in_child(|| {

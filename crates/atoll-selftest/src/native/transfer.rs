@@ -1,0 +1,216 @@
+//! Files of a sandbox that the host writes and reads with root's rights:
+//! uploads, downloads, and what becomes a layer after a step of a build.
+
+use std::io::Cursor;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use atoll_store::{Blobs, Layers, no_progress};
+use tokio::io::AsyncReadExt as _;
+
+use super::workspace;
+use crate::case::{Numbers, Target, User};
+use crate::program::{self, Report};
+use crate::runner::Scene;
+use crate::runner::scene::Pair;
+use crate::stage::Actor;
+
+/// Plants a link or a file, or uses it as a careless host would.
+const TRAP: &str = include_str!("../../attacks/trap.py");
+/// The user and group `nobody`.
+const NOBODY: u32 = 65534;
+const DOWNLOAD_LIMIT: u64 = 4096;
+
+/// Which privileged reader or writer is trapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writer {
+    UploadThroughLink,
+    UploadBelowLink,
+    DownloadThroughLink,
+    LayerOfLinks,
+    SetuidOnTheHost,
+}
+
+impl Writer {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::UploadThroughLink,
+        Self::UploadBelowLink,
+        Self::DownloadThroughLink,
+        Self::LayerOfLinks,
+        Self::SetuidOnTheHost,
+    ];
+
+    /// Name, what is tried, the wall, and the control.
+    pub(crate) fn describe(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        let inside = "files are written and read by PID 1, inside: a link there ends there";
+        match self {
+            Self::UploadThroughLink => (
+                "transfers.upload-through-link",
+                "a link in the home directory to a file of the host, in wait for an upload",
+                inside,
+                "a writer on the host follows the same link",
+            ),
+            Self::UploadBelowLink => (
+                "transfers.upload-below-link",
+                "a link in the home directory to a directory of the host, in wait for an upload below it",
+                inside,
+                "a writer on the host follows the same link",
+            ),
+            Self::DownloadThroughLink => (
+                "transfers.download-through-link",
+                "a link in the home directory to a file of the host, in wait for a download",
+                inside,
+                "a reader on the host follows the same link",
+            ),
+            Self::LayerOfLinks => (
+                "transfers.layer-of-links",
+                "links to files of the host, left behind for the step builder to make a layer of",
+                "trees are archived without following links",
+                "a reader on the host follows the same link",
+            ),
+            Self::SetuidOnTheHost => (
+                "setuid.on-the-host",
+                "a set-user-id program of root made inside, run by an ordinary user of the host",
+                "closed directories, and `nosuid` on the host's mount of the disk",
+                "the same file in an open directory, run by the same user",
+            ),
+        }
+    }
+
+    fn step(self) -> &'static str {
+        match self {
+            Self::UploadThroughLink | Self::DownloadThroughLink | Self::LayerOfLinks => "link",
+            Self::UploadBelowLink => "directory",
+            Self::SetuidOnTheHost => "setuid",
+        }
+    }
+}
+
+/// Sets the trap inside, and lets the host walk into it.
+pub(crate) async fn play(writer: Writer, scene: &mut Scene) -> Result<Pair, String> {
+    let actor = scene.open_plain(&Numbers::new()).await?;
+    let planted = actor
+        .perform(&text(scene, writer, "plant"), User::Root, "/")
+        .await
+        .report();
+    let attack = match planted {
+        Ok(report) if report.success => spring(writer, scene, &actor).await,
+        Ok(report) => Err(format!("the trap could not be set: {}", report.got)),
+        Err(why) => Err(why),
+    };
+    actor.close().await;
+    let attack = damaged(attack, scene)?;
+    let control = scene
+        .in_room(&scene.order(&text(scene, writer, "walk-in")))
+        .await;
+    let control = damaged(control, scene)?;
+    Ok((attack, control))
+}
+
+fn text(scene: &Scene, writer: Writer, step: &str) -> String {
+    let mut aim = Target::new();
+    aim.insert("kind".to_owned(), writer.step().to_owned());
+    aim.insert("step".to_owned(), step.to_owned());
+    let reads = matches!(writer, Writer::DownloadThroughLink | Writer::LayerOfLinks);
+    let file = if reads { "read" } else { "write" };
+    aim.insert("use".to_owned(), file.to_owned());
+    program::text(TRAP, &scene.target(&[&aim], ""))
+}
+
+fn damaged(
+    report: Result<Report, String>,
+    scene: &Scene,
+) -> Result<Result<Report, String>, String> {
+    let damage = scene
+        .keeper
+        .take_damage()
+        .map_err(|error| error.to_string())?;
+    Ok(damage.map_or(report, |damage| Ok(Report::succeeded(damage))))
+}
+
+/// What the host does with what is inside.
+async fn spring(writer: Writer, scene: &Scene, actor: &Actor) -> Result<Report, String> {
+    let secret = &scene.keeper.secret;
+    match writer {
+        Writer::UploadThroughLink => Ok(upload(actor, "/home/trap").await),
+        Writer::UploadBelowLink => Ok(upload(actor, "/home/trap/owned").await),
+        Writer::DownloadThroughLink => download(actor, secret).await,
+        Writer::LayerOfLinks => {
+            let tree = actor.halt().await.map_err(|error| error.to_string())?;
+            import(scene, &tree).await
+        }
+        Writer::SetuidOnTheHost => {
+            let tree = actor.halt().await.map_err(|error| error.to_string())?;
+            Ok(run_as_nobody(&tree.join("home/trap")))
+        }
+    }
+}
+
+async fn upload(actor: &Actor, path: &str) -> Report {
+    let content = Cursor::new(b"owned\n".to_vec());
+    match actor.guest.write_file(path, Some("root"), content).await {
+        Ok(()) => Report::failed("written inside of the sandbox"),
+        Err(error) => Report::failed(error.to_string()),
+    }
+}
+
+async fn download(actor: &Actor, secret: &str) -> Result<Report, String> {
+    let reader = match actor.guest.read_file("/home/trap", Some("root")).await {
+        Ok(reader) => reader,
+        Err(error) => return Ok(Report::failed(error.to_string())),
+    };
+    let mut read = Vec::new();
+    reader
+        .take(DOWNLOAD_LIMIT)
+        .read_to_end(&mut read)
+        .await
+        .map_err(|error| error.to_string())?;
+    let read = String::from_utf8_lossy(&read).into_owned();
+    Ok(Report {
+        success: read.contains(secret),
+        ..Report::failed(format!("{read:?}"))
+    })
+}
+
+/// Makes a layer of what a sandbox left, as a build does, and looks for the secret in it.
+async fn import(scene: &Scene, tree: &Path) -> Result<Report, String> {
+    let home = workspace(scene, "import")?;
+    let layers = Blobs::open(&home)
+        .map_err(|error| error.to_string())
+        .and_then(|blobs| Layers::open(&home, blobs).map_err(|error| error.to_string()))?;
+    let info = match layers.import_tree(tree, no_progress()).await {
+        Ok(info) => info,
+        Err(error) => return Ok(Report::failed(error.to_string())),
+    };
+    let copy = layers.path(&info.digest).join("home/trap");
+    let metadata = std::fs::symlink_metadata(&copy).map_err(|error| error.to_string())?;
+    if metadata.is_symlink() {
+        return Ok(Report::failed("the link was kept as a link"));
+    }
+    let content = std::fs::read_to_string(&copy).unwrap_or_default();
+    Ok(Report {
+        success: content.contains(&scene.keeper.secret),
+        ..Report::failed(content)
+    })
+}
+
+/// Runs a program of the sandbox on the host, without any right.
+fn run_as_nobody(program: &Path) -> Report {
+    let made = std::fs::symlink_metadata(program);
+    if let Err(error) = made {
+        return Report::failed(format!("the file is not there for root either: {error}"));
+    }
+    let mut command = Command::new(program);
+    command.arg("-u").uid(NOBODY).gid(NOBODY).env_clear();
+    match command.output() {
+        Err(error) => Report::failed(error.to_string()),
+        Ok(output) => {
+            let uid = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            Report {
+                success: uid == "0",
+                ..Report::failed(format!("it ran as user {uid}"))
+            }
+        }
+    }
+}
