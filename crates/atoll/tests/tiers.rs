@@ -169,7 +169,7 @@ async fn a_terminal_passes_through_sudo_with_job_control_and_ctrl_c() {
         ("sh -c 'echo st''arted; exec sleep 1000'\n", "started"),
         ("\u{3}", "> "),
         ("echo after-$?\n", "after-130"),
-        ("exit\n", "exit"),
+        ("exit\n", "\n> "),
         ("echo back-$UID\n", "back-1000"),
     ] {
         input.send(typed.as_bytes()).await.unwrap();
