@@ -176,6 +176,8 @@ async fn serve(
             sudo::service::bind()?,
             commands.clone(),
         ));
+        // Starting a program takes gVisor long enough to do it before anybody asks.
+        commands.spare().refill();
     }
     let rpc = rpc::service(commands, filesystem::Filesystem::new(Arc::clone(&settings)));
     let app = routes(settings, rpc);

@@ -121,11 +121,16 @@ async fn root_inside_cannot_stop_read_or_impersonate_the_guest() {
             "(signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGSEGV, signal.SIGUSR1)"
         }
     };
-    let attacks = ATTACKS.replace("SIGNALS", signals);
+    let mut attacks = ATTACKS.replace("SIGNALS", signals);
+    if harness::tier() == Tier::Gvisor {
+        // Root may write there, and its sandbox starts no command after that.
+        let line = "attempt('wrote over its file'";
+        attacks = attacks.replace(line, "#");
+    }
     // Nor does it keep root from what concerns nobody but this sandbox.
     let expected = match harness::tier() {
         Tier::Gvisor => {
-            "read its variables\nwrote over its file\nlistened on 0.0.0.0, False\nlistened on 0.0.0.0, True\ncontrol: another port\n"
+            "read its variables\nlistened on 0.0.0.0, False\nlistened on 0.0.0.0, True\ncontrol: another port\n"
         }
         _ => "control: another port\n",
     };
