@@ -69,6 +69,7 @@ mod tests {
         disk_total_bytes: 4 << 30,
         inodes_free: 1000,
         inodes_total: 2000,
+        network: None,
     };
 
     #[test]
