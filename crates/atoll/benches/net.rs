@@ -266,6 +266,7 @@ fn listen(path: &Path) -> Result<TcpListener> {
     within(&path.server, || Ok(TcpListener::bind((SERVER, 0))?))
 }
 
+#[derive(Clone, Copy)]
 enum Direction {
     Up,
     Down,

@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt as _;
 use rustix::net::{AddressFamily, SocketType, socket};
 use serde::{Deserialize, Serialize};
 
+use crate::host::process::within_network;
+
 /// A network namespace that cannot be confused with another one of the same boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct HostNetwork {
@@ -28,11 +30,16 @@ impl HostNetwork {
         })
     }
 
-    /// Whether a process is in it, or in one that got its inode.
+    /// Whether a process is in it.
     pub(super) fn is_inhabited(&self) -> io::Result<bool> {
         // Names that are no pids have no namespaces either.
         let inhabited = fs::read_dir("/proc")?.flatten().any(|entry| {
-            fs::metadata(entry.path().join("ns/net")).is_ok_and(|found| found.ino() == self.inode)
+            let path = entry.path().join("ns/net");
+            let same_inode = fs::metadata(&path).is_ok_and(|found| found.ino() == self.inode);
+            same_inode
+                && fs::File::open(&path)
+                    .and_then(|network| within_network(network, cookie))
+                    .is_ok_and(|cookie| cookie == self.cookie)
         });
         Ok(inhabited)
     }
