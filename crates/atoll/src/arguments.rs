@@ -343,6 +343,8 @@ pub(crate) struct DoctorArguments {
 pub(crate) enum SelftestTier {
     /// Namespaces, seccomp and cgroups on the host's kernel.
     Container,
+    /// gVisor's user-space kernel.
+    Gvisor,
     /// Every tier that works on this host.
     All,
 }

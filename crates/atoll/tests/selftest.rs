@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use atoll_engine::{ContainerRuntime, CreateError, Runtime, Sandbox, SandboxSpec, Tier};
+use atoll_engine::{CreateError, MonitoredRuntime, Runtime, Sandbox, SandboxSpec, Tier};
 use atoll_selftest::{Case, CaseReport, Glob, Ground, Verdict};
 use harness::sandboxes::Sandboxes;
 use harness::{TestHome, binary, eventually, second_home};
@@ -161,7 +161,7 @@ fn a_sandbox_without_masks_is_noticed() {
 
 /// A runtime that makes other sandboxes than it was asked for.
 struct Careless {
-    inner: ContainerRuntime,
+    inner: MonitoredRuntime,
     mistake: fn(&mut SandboxSpec, &PathBuf),
     layer: PathBuf,
 }
@@ -200,7 +200,7 @@ fn with_mistake(
         user: "user".to_owned(),
         range: "10.87.0.0/16".to_owned(),
         runtimes: vec![Arc::new(Careless {
-            inner: ContainerRuntime::new(sandboxes.config.clone()),
+            inner: MonitoredRuntime::new(sandboxes.config.clone(), Tier::Container),
             mistake,
             layer,
         })],

@@ -1,15 +1,17 @@
 //! `atoll selftest`: every wall tried for real, on this host.
 
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use atoll_control::templates::TemplateCatalog;
-use atoll_engine::{Runtime, Tier};
+use atoll_engine::{Runtime, Tier, TierVerdict};
 use atoll_selftest::{Case, CaseReport, Event, Glob, Ground, Verdict};
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::isolation;
 use super::template::ensure_template;
 use crate::arguments::{SelftestArguments, SelftestTier};
 use crate::failure::{Hinted, OWN_FAILURE};
@@ -82,13 +84,14 @@ async fn attack(
     let catalog = TemplateCatalog::open(home.path())?;
     // Held to the end: sandboxes are made all the time.
     let _held = catalog.hold_layers().await?;
+    let layers = catalog.layer_directories(&template).await?;
     let ground = Ground {
         home: home.path().to_owned(),
         program: std::env::current_exe().context("cannot find this program's own file")?,
-        layers: catalog.layer_directories(&template).await?,
+        runtimes: runtimes(home, arguments.tier, &layers, &template.user).await?,
+        layers,
         user: template.user.clone(),
         range: home.slot_range().to_string(),
-        runtimes: runtimes(home, arguments.tier)?,
     };
     if arguments.survey {
         let text = atoll_selftest::survey(&ground)
@@ -197,6 +200,7 @@ async fn besiege(
 async fn in_world(home: &Home, arguments: &SelftestArguments) -> anyhow::Result<Vec<CaseReport>> {
     let tier = match arguments.tier {
         SelftestTier::Container => "container",
+        SelftestTier::Gvisor => "gvisor",
         SelftestTier::All => "all",
     };
     let mut command = tokio::process::Command::new(
@@ -224,10 +228,32 @@ async fn in_world(home: &Home, arguments: &SelftestArguments) -> anyhow::Result<
 }
 
 /// One runtime per tier to attack.
-fn runtimes(home: &Home, tier: SelftestTier) -> anyhow::Result<Vec<Arc<dyn Runtime>>> {
-    match tier {
-        SelftestTier::Container | SelftestTier::All => Ok(vec![home.runtime()?]),
+async fn runtimes(
+    home: &Home,
+    wanted: SelftestTier,
+    layers: &[PathBuf],
+    user: &str,
+) -> anyhow::Result<Vec<Arc<dyn Runtime>>> {
+    let mut runtimes = Vec::new();
+    if wanted != SelftestTier::Gvisor {
+        runtimes.push(home.runtime(Tier::Container)?);
     }
+    if wanted != SelftestTier::Container {
+        // Tried anew: what was remembered may not be true any more.
+        match isolation::gvisor(home, layers, user).await {
+            TierVerdict::Usable { .. } => runtimes.push(home.runtime(Tier::Gvisor)?),
+            TierVerdict::Refused { reason } if wanted == SelftestTier::Gvisor => {
+                return Err(Hinted::error(
+                    format!("gVisor cannot be attacked on this host: {reason}"),
+                    "`atoll doctor` says how to add it".to_owned(),
+                ));
+            }
+            TierVerdict::Refused { reason } => {
+                eprintln!("note: the gvisor tier is not attacked: {reason}");
+            }
+        }
+    }
+    Ok(runtimes)
 }
 
 fn list(cases: &[Case], arguments: &SelftestArguments) -> anyhow::Result<()> {
