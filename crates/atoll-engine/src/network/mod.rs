@@ -162,7 +162,7 @@ pub(crate) fn usage(slot: u16) -> Result<Option<NetworkUsage>, NetworkError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interface {
     /// The kernel, a moment after the last process of its namespace: waiting
-    /// for it would cost about 20 ms.
+    /// for it would cost about 20 ms more.
     DiesWithItsNamespace,
     /// We, now: who knows what still holds the namespace.
     MayBeHeld,
