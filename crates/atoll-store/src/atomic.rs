@@ -60,12 +60,20 @@ pub fn write_once(kind: StateWrite, path: &Path, bytes: &[u8]) -> io::Result<Vec
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     match kind.around(|| file.persist_noclobber(path)) {
-        Ok(_) => {}
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {}
+        Ok(_) => File::open(directory)?.sync_all()?,
+        // Another one was first; it may also have swept this file away.
+        Err(error) if is_late(&error.error) => {}
         Err(error) => return Err(error.error),
     }
-    File::open(directory)?.sync_all()?;
+    sweep_unfinished(directory)?;
     fs::read(path)
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
+    )
 }
 
 /// Removes what writers that were killed left in `directory`, and returns how many files that were.
@@ -87,8 +95,11 @@ pub fn sweep_unfinished(directory: &Path) -> io::Result<usize> {
             continue;
         };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            fs::remove_file(entry.path())?;
-            removed += 1;
+            match fs::remove_file(entry.path()) {
+                // Another sweep, or its writer, was faster.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => other.map(|()| removed += 1)?,
+            }
         }
     }
     Ok(removed)
@@ -126,6 +137,7 @@ mod tests {
     fn a_file_that_is_written_once_is_the_first_ones() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("secret");
+        fs::write(home.path().join(".new-dead"), "half").unwrap();
         let writers: Vec<_> = (0..8_u8)
             .map(|number| {
                 let path = path.clone();

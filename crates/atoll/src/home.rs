@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use atoll_engine::{
     ContainerRuntime, EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, Runtime, SlotRange,
 };
+use atoll_store::db::Location;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -27,6 +28,8 @@ struct Settings {
     oci_runtime: Option<String>,
     /// Addresses of sandboxes on this host.
     network_range: Option<SlotRange>,
+    /// A path, or `postgres://…`.
+    database: Option<String>,
 }
 
 /// One installation of Atoll.
@@ -60,6 +63,14 @@ impl Home {
     /// Addresses of sandboxes on this host.
     pub(crate) fn slot_range(&self) -> SlotRange {
         self.settings.network_range.unwrap_or_default()
+    }
+
+    /// Where tenants, keys and sandboxes are written down.
+    pub(crate) fn database(&self) -> anyhow::Result<Location> {
+        match &self.settings.database {
+            None => Ok(Location::of_home(&self.path)),
+            Some(text) => Ok(text.parse()?),
+        }
     }
 
     /// Directory with the guests of this and earlier versions.
@@ -161,6 +172,9 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     };
     if let Ok(runtime) = std::env::var("ATOLL_OCI_RUNTIME") {
         settings.oci_runtime = Some(runtime);
+    }
+    if let Ok(database) = std::env::var("ATOLL_DATABASE") {
+        settings.database = Some(database);
     }
     if let Ok(range) = std::env::var("ATOLL_NETWORK_RANGE") {
         let parsed = range.parse().map_err(|error| {

@@ -7,6 +7,7 @@
 //! | `open.rs` | finding, checking and opening a database |
 //! | `schema.rs`, `migrations/` | its tables, from the first version on |
 //! | `owner.rs`, `node.rs` | one server per home; which start of it writes |
+//! | `settings.rs` | single values |
 //! | `tenants.rs`, `keys.rs`, `tokens.rs` | who may do what |
 //! | `create.rs`, `sandboxes.rs`, `listing.rs`, `tombstones.rs` | life of a sandbox |
 //! | `logs.rs`, `metrics.rs` | what was seen of it, bounded |
@@ -36,6 +37,7 @@ mod open;
 mod owner;
 mod sandboxes;
 mod schema;
+mod settings;
 mod state;
 mod tenants;
 mod tokens;

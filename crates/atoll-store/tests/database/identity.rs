@@ -34,6 +34,13 @@ pub(crate) async fn a_tenant_is_made_once(fixture: &Fixture) {
     assert_eq!(database.tenant_by_name("nobody").await.unwrap(), None);
 }
 
+pub(crate) async fn a_setting_is_the_first_ones(fixture: &Fixture) {
+    let database = &fixture.database;
+    assert_eq!(database.remember("mark", "a").await.unwrap(), "a");
+    assert_eq!(database.remember("mark", "b").await.unwrap(), "a");
+    assert_eq!(database.remember("other", "b").await.unwrap(), "b");
+}
+
 pub(crate) async fn keys_are_found_by_their_hash_and_listed_by_tenant(fixture: &Fixture) {
     let database = &fixture.database;
     let (ours, theirs) = (fixture.tenant("a").await, fixture.tenant("b").await);

@@ -34,6 +34,7 @@ macro_rules! on_both {
 on_both! {
     crash::nothing_acknowledged_is_lost_and_nothing_is_half_when_a_writer_is_killed,
     identity::a_tenant_is_made_once,
+    identity::a_setting_is_the_first_ones,
     identity::keys_are_found_by_their_hash_and_listed_by_tenant,
     identity::a_key_is_revoked_once,
     identity::a_rotated_key_lives_for_its_grace_and_no_longer,

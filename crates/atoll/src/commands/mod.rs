@@ -3,6 +3,7 @@
 mod doctor;
 mod gc;
 mod inputs;
+mod key;
 mod run;
 mod shell;
 mod template;
@@ -38,6 +39,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
         }
+        Command::Key(command) => asynchronous(key::key(&Home::open(arguments.home)?, &command)),
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
 }

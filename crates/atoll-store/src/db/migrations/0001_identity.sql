@@ -8,6 +8,14 @@ CREATE TABLE nodes (
     started_at_ms BIGINT NOT NULL
 );
 
+-- Single values, each written once by whoever comes first.
+CREATE TABLE settings (
+    name TEXT NOT NULL PRIMARY KEY,
+    value TEXT NOT NULL,
+    node_id TEXT NOT NULL,
+    epoch BIGINT NOT NULL
+);
+
 CREATE TABLE tenants (
     tenant_id TEXT NOT NULL PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
