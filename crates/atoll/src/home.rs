@@ -39,8 +39,19 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens the home at `path` or the default one, making it if it is new.
+    /// Opens the home at `path` or the default one, making it if it is new,
+    /// and puts its sandboxes in order.
     pub(crate) fn open(path: Option<PathBuf>) -> anyhow::Result<Self> {
+        let home = Self::without_sandboxes(path)?;
+        if rustix::process::geteuid().is_root() {
+            atoll_engine::reconcile_home(&home.path)
+                .context("cannot put the home in order after a restart")?;
+        }
+        Ok(home)
+    }
+
+    /// The same for a command that has nothing to do with sandboxes.
+    pub(crate) fn without_sandboxes(path: Option<PathBuf>) -> anyhow::Result<Self> {
         let path = path.map_or_else(default_path, Ok)?;
         fs::DirBuilder::new()
             .recursive(true)
@@ -49,10 +60,6 @@ impl Home {
             .with_context(|| format!("cannot make the home directory `{}`", path.display()))?;
         let path = path.canonicalize()?;
         let settings = read_settings(&path.join("config.toml"))?;
-        if rustix::process::geteuid().is_root() {
-            atoll_engine::reconcile_home(&path)
-                .context("cannot put the home in order after a restart")?;
-        }
         Ok(Self { path, settings })
     }
 

@@ -2,16 +2,65 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
-mod harness;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use harness::{Finished, TestHome};
 use serde_json::Value;
 
+/// How a command ended.
+#[derive(Debug)]
+struct Finished {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Finished {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:#?}"))
+    }
+
+    fn succeeded(self) -> String {
+        assert_eq!(self.code, 0, "{self:#?}");
+        self.stdout
+    }
+}
+
+/// A home that never has a sandbox, so that nothing of it is on the host.
+struct TestHome {
+    directory: tempfile::TempDir,
+}
+
+impl TestHome {
+    fn empty() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
 fn key(home: &TestHome, arguments: &[&str]) -> Finished {
-    home.run(["key"].iter().chain(arguments))
+    let program = std::env::var_os("ATOLL_BIN")
+        .map_or_else(|| env!("CARGO_BIN_EXE_atoll").into(), PathBuf::from);
+    let output = Command::new(program)
+        .arg("key")
+        .args(arguments)
+        .env("ATOLL_HOME", home.path())
+        .env_remove("ATOLL_DATABASE")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Finished {
+        code: output.status.code().unwrap(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 /// A failure of Atoll itself: explained, with advice, and nothing on standard output.

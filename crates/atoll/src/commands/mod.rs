@@ -17,8 +17,8 @@ use crate::home::Home;
 
 /// Runs the command that was typed.
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    // `gc` does it itself, and says what it found.
-    if !matches!(arguments.command, Command::Gc(_)) {
+    // `gc` does it itself, and says what it found; keys have no sandboxes.
+    if !matches!(arguments.command, Command::Gc(_) | Command::Key(_)) {
         clean_up();
     }
     match arguments.command {
@@ -39,7 +39,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
         }
-        Command::Key(command) => asynchronous(key::key(&Home::open(arguments.home)?, &command)),
+        Command::Key(command) => asynchronous(key::key(
+            &Home::without_sandboxes(arguments.home)?,
+            &command,
+        )),
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
 }
