@@ -57,6 +57,8 @@ pub(crate) const TEST: &[Package] = &[
     program("runc", "runc"),
     program("git", "git"),
     program("iproute2", "ip"),
+    // Its own programs are in a directory of their version.
+    program("postgresql", "pg_ctlcluster"),
 ];
 
 /// What the clients of the protocol tests take besides.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::failure::Hinted;
 use crate::home::NetworkDefaults;
-use crate::quantity::{bytes, cpu_millis, duration, mebibytes};
+use crate::quantity::{bytes, cpu_millis, duration, duration_or_none, mebibytes};
 
 /// Run untrusted code in strong isolation, on your own machine.
 #[derive(Debug, Parser)]
@@ -48,6 +48,9 @@ pub(crate) enum Command {
     /// Build, list, inspect and remove templates.
     #[command(subcommand)]
     Template(TemplateCommand),
+    /// Make, list, revoke and rotate API keys.
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Tell what isolation this host offers and how to add what is missing.
     Doctor(DoctorArguments),
     /// Attack sandboxes on this host in every known way, and tell which walls held.
@@ -306,6 +309,65 @@ pub(crate) enum TemplateCommand {
         /// Its name.
         name: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key and print it, this once.
+    Create(KeyCreateArguments),
+    /// List keys.
+    #[command(alias = "ls")]
+    List {
+        /// Only those of this tenant.
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
+
+        /// Print a JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a key, its tokens and what it has open, at once.
+    Revoke {
+        /// Its id, or its name if no other active key has it.
+        key: String,
+    },
+    /// Make a key in the place of another and print it, this once.
+    Rotate {
+        /// Id of the old key, or its name if no other active key has it.
+        key: String,
+
+        /// How long the old one still works; 0 ends it now.
+        #[arg(long, value_parser = duration_or_none, default_value = "1h", value_name = "DURATION")]
+        grace: Duration,
+
+        /// Print a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll key create --name laptop
+  atoll key create --name ci --tenant build --expires 30d --json
+  export E2B_API_KEY=$(atoll key create --name ci)")]
+pub(crate) struct KeyCreateArguments {
+    /// What to call it.
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Whom it stands for; made if there is no tenant of that name.
+    #[arg(long, default_value = atoll_control::identity::DEFAULT_TENANT, value_name = "NAME")]
+    pub(crate) tenant: String,
+
+    /// How long it works, for example 30d [default: until it is revoked].
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) expires: Option<Duration>,
+
+    /// Print a JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ use atoll_engine::{
     Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, OciRuntimeChoice, Runtime, SlotRange,
     Tier,
 };
+use atoll_store::db::Location;
 use clap::ValueEnum as _;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -42,6 +43,8 @@ struct Settings {
     network_allow: Vec<Cidr>,
     /// Closed.
     network_deny: Vec<Cidr>,
+    /// A path, or `postgres://…`.
+    database: Option<String>,
 }
 
 /// What sandboxes can reach when the command line does not say.
@@ -60,8 +63,21 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Opens the home at `path` or the default one, making it if it is new.
+    /// Opens the home at `path` or the default one, making it if it is new,
+    /// and puts its sandboxes in order.
     pub(crate) fn open(path: Option<PathBuf>) -> anyhow::Result<Self> {
+        let home = Self::without_sandboxes(path)?;
+        if rustix::process::geteuid().is_root() {
+            atoll_engine::reconcile_home(&home.path)
+                .context("cannot put the home in order after a restart")?;
+            atoll_selftest::sweep(&home.path)
+                .context("cannot remove what an interrupted selftest left")?;
+        }
+        Ok(home)
+    }
+
+    /// The same for a command that has nothing to do with sandboxes.
+    pub(crate) fn without_sandboxes(path: Option<PathBuf>) -> anyhow::Result<Self> {
         let path = path.map_or_else(default_path, Ok)?;
         fs::DirBuilder::new()
             .recursive(true)
@@ -70,12 +86,6 @@ impl Home {
             .with_context(|| format!("cannot make the home directory `{}`", path.display()))?;
         let path = path.canonicalize()?;
         let settings = read_settings(&path.join("config.toml"))?;
-        if rustix::process::geteuid().is_root() {
-            atoll_engine::reconcile_home(&path)
-                .context("cannot put the home in order after a restart")?;
-            atoll_selftest::sweep(&path)
-                .context("cannot remove what an interrupted selftest left")?;
-        }
         Ok(Self {
             path,
             settings,
@@ -110,6 +120,14 @@ impl Home {
             network: self.settings.network,
             allow: self.settings.network_allow.clone(),
             deny: self.settings.network_deny.clone(),
+        }
+    }
+
+    /// Where tenants, keys and sandboxes are written down.
+    pub(crate) fn database(&self) -> anyhow::Result<Location> {
+        match &self.settings.database {
+            None => Ok(Location::of_home(&self.path)),
+            Some(text) => Ok(text.parse()?),
         }
     }
 
@@ -240,6 +258,9 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
         Some(Isolation::Container) => settings.minimum_isolation = Some(Tier::Container),
         Some(Isolation::Gvisor) => settings.minimum_isolation = Some(Tier::Gvisor),
         Some(Isolation::Microvm) => settings.minimum_isolation = Some(Tier::Microvm),
+    }
+    if let Ok(database) = std::env::var("ATOLL_DATABASE") {
+        settings.database = Some(database);
     }
     if let Ok(range) = std::env::var("ATOLL_NETWORK_RANGE") {
         let parsed = range.parse().map_err(|error| {

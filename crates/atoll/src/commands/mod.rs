@@ -4,6 +4,7 @@ mod doctor;
 mod gc;
 mod inputs;
 mod isolation;
+mod key;
 mod run;
 mod selftest;
 mod shell;
@@ -18,8 +19,8 @@ use crate::home::Home;
 
 /// Runs the command that was typed.
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    // `gc` does it itself, and says what it found.
-    if !matches!(arguments.command, Command::Gc(_)) {
+    // `gc` does it itself, and says what it found; keys have no sandboxes.
+    if !matches!(arguments.command, Command::Gc(_) | Command::Key(_)) {
         clean_up();
     }
     match arguments.command {
@@ -51,6 +52,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             }
             asynchronous(selftest::selftest(&Home::open(arguments.home)?, &options))
         }
+        Command::Key(command) => asynchronous(key::key(
+            &Home::without_sandboxes(arguments.home)?,
+            &command,
+        )),
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
 }
