@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atoll_engine::{
-    Attachment, CreateError, Limits, NetworkPolicy, Runtime, SandboxId, SandboxSpec, Tier,
+    Attachment, GUEST_IN_LAYER, Limits, NetworkPolicy, Runtime, SandboxId, SandboxSpec, Tier,
     TierVerdict, open_files_ceiling,
 };
-use atoll_guest_client::{Command, ExitStatus, InitRequest, ProcessEvent};
+use atoll_guest_client::{Command, ExitStatus, InitRequest, KERNEL_RELEASE, ProcessEvent};
 
-use crate::{LiveSandbox, OpenError};
+use crate::LiveSandbox;
 
 /// How long the sandbox of a probe may live.
 const PROBE_LIFETIME: Duration = Duration::from_secs(60);
@@ -23,6 +23,10 @@ const PROBE_LIFETIME: Duration = Duration::from_secs(60);
 const SLOWEST: Duration = Duration::from_secs(8);
 /// A host that was busy at the first try may be quiet at the second.
 const TRIES: usize = 2;
+/// How long the command of a probe may take.
+const COMMAND_BOUND: Duration = Duration::from_secs(20);
+/// No kernel has a longer release.
+const RELEASE_BYTES_MAX: usize = 256;
 
 /// Which tier is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +101,8 @@ pub async fn decide(
     }
 }
 
-/// Makes a sandbox of `layers` and runs a command in it as `user`.
+/// Makes a sandbox of `layers` and runs a command in it as `user`: the guest
+/// itself, so that nothing of a template has a say in what all of a home get.
 ///
 /// # Errors
 /// With the reason why that does not work, or how long it took if too long.
@@ -125,7 +130,7 @@ pub async fn probe(
 #[error("{reason}")]
 pub struct ProbeFailure {
     reason: String,
-    /// Whether the next probe would fail as well: not if ours was interrupted.
+    /// Whether it says something of the tier, and not of this one try.
     pub is_lasting: bool,
 }
 
@@ -136,6 +141,13 @@ impl ProbeFailure {
             is_lasting: true,
         }
     }
+
+    fn of_this_try(reason: String) -> Self {
+        Self {
+            reason,
+            is_lasting: false,
+        }
+    }
 }
 
 async fn try_once(
@@ -143,7 +155,7 @@ async fn try_once(
     layers: &[PathBuf],
     user: &str,
 ) -> Result<Duration, ProbeFailure> {
-    let failed = |error: &dyn std::error::Error| ProbeFailure::lasting(chain(error));
+    let failed = |error: &dyn std::error::Error| ProbeFailure::of_this_try(chain(error));
     let start = Instant::now();
     let id = SandboxId::random().map_err(|error| failed(&error))?;
     let default = Limits::default();
@@ -166,17 +178,11 @@ async fn try_once(
     };
     let live = LiveSandbox::open(Arc::clone(runtime), spec, init)
         .await
-        .map_err(|error| ProbeFailure {
-            is_lasting: !matches!(error, OpenError::Create(CreateError::Monitor(_))),
-            ..failed(&error)
-        })?;
+        .map_err(|error| failed(&error))?;
     let said = kernel_of(&live).await;
     let took = start.elapsed();
     let removed = live.destroy().await;
-    let kernel = said.map_err(|reason| ProbeFailure {
-        reason,
-        is_lasting: false,
-    })?;
+    let kernel = said.map_err(ProbeFailure::of_this_try)?;
     removed.map_err(|error| failed(&error))?;
     let own = rustix::system::uname();
     if runtime.tier() > Tier::Container && kernel.as_bytes() == own.release().to_bytes() {
@@ -186,11 +192,12 @@ async fn try_once(
     Ok(took)
 }
 
-/// What `uname -r` says inside.
+/// The release of the kernel inside, in the guest's words.
 async fn kernel_of(live: &LiveSandbox) -> Result<String, String> {
     let command = Command {
-        cmd: "uname".to_owned(),
-        args: vec!["-r".to_owned()],
+        cmd: format!("/{GUEST_IN_LAYER}"),
+        args: vec![KERNEL_RELEASE.to_owned()],
+        timeout: Some(COMMAND_BOUND),
         ..Command::default()
     };
     let broken = |error: atoll_guest_client::GuestError| chain(&error);
@@ -198,12 +205,17 @@ async fn kernel_of(live: &LiveSandbox) -> Result<String, String> {
     let mut said = Vec::new();
     while let Some(event) = process.next().await.map_err(broken)? {
         match event {
-            ProcessEvent::Stdout(bytes) => said.extend_from_slice(&bytes),
+            ProcessEvent::Stdout(bytes) => {
+                said.extend_from_slice(&bytes);
+                if said.len() > RELEASE_BYTES_MAX {
+                    return Err("a sandbox has a kernel with an endless name".to_owned());
+                }
+            }
             ProcessEvent::End(ExitStatus::Exited(0)) => {
                 return Ok(String::from_utf8_lossy(&said).trim().to_owned());
             }
             ProcessEvent::End(other) => {
-                return Err(format!("`uname -r` in a sandbox {}", other.text()));
+                return Err(format!("the first command in a sandbox {}", other.text()));
             }
             _ => {}
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::HostObject;
 use crate::host::file::write_state;
 use crate::host::process::boot_id;
+use crate::record::now_ms;
 
 /// Whether a tier can be used on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,10 +52,26 @@ impl Subject {
     }
 }
 
+/// How long a refusal counts: a host that was too busy once is so for a while.
+const REFUSAL_BOUND_MS: u64 = 10 * 60 * 1000;
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Remembered {
     subject: Subject,
     verdict: TierVerdict,
+    /// Milliseconds since 1970.
+    at_ms: u64,
+}
+
+impl Remembered {
+    fn holds(&self, subject: &Subject, now_ms: u64) -> bool {
+        let age = now_ms.checked_sub(self.at_ms);
+        let is_fresh = match self.verdict {
+            TierVerdict::Usable { .. } => true,
+            TierVerdict::Refused { .. } => age.is_some_and(|age| age < REFUSAL_BOUND_MS),
+        };
+        self.subject == *subject && is_fresh
+    }
 }
 
 fn place(home: &Path) -> PathBuf {
@@ -65,7 +82,8 @@ fn place(home: &Path) -> PathBuf {
 #[must_use]
 pub fn remembered_verdict(home: &Path, program: &Path) -> Option<TierVerdict> {
     let remembered: Remembered = serde_json::from_slice(&fs::read(place(home)).ok()?).ok()?;
-    (remembered.subject == Subject::of(program).ok()?).then_some(remembered.verdict)
+    let holds = remembered.holds(&Subject::of(program).ok()?, now_ms());
+    holds.then_some(remembered.verdict)
 }
 
 /// Keeps what a probe of `program` found.
@@ -79,6 +97,7 @@ pub fn remember_verdict(home: &Path, program: &Path, verdict: &TierVerdict) -> i
         &Remembered {
             subject: Subject::of(program)?,
             verdict: verdict.clone(),
+            at_ms: now_ms(),
         },
     )
 }
@@ -99,5 +118,24 @@ mod tests {
         assert_eq!(remembered_verdict(home.path(), home.path()), None);
         fs::write(&program, "another").unwrap();
         assert_eq!(remembered_verdict(home.path(), &program), None);
+    }
+
+    #[test]
+    fn a_refusal_is_forgotten_after_a_while() {
+        let program = std::env::current_exe().unwrap();
+        let subject = Subject::of(&program).unwrap();
+        let of = |verdict| Remembered {
+            subject: subject.clone(),
+            verdict,
+            at_ms: 1_000,
+        };
+        let refused = of(TierVerdict::Refused {
+            reason: "too slow".to_owned(),
+        });
+        assert!(refused.holds(&subject, 1_000 + REFUSAL_BOUND_MS - 1));
+        assert!(!refused.holds(&subject, 1_000 + REFUSAL_BOUND_MS));
+        // A clock that was set back makes it count no longer.
+        assert!(!refused.holds(&subject, 999));
+        assert!(of(TierVerdict::Usable { milliseconds: 1 }).holds(&subject, u64::MAX));
     }
 }

@@ -172,10 +172,10 @@ async fn serve(
         let listener = TcpListener::bind((network.address, ENVD_PORT)).await?;
         outside = Some((listener, network.gateway));
         tokio::spawn(passage::serve(passage::bind(network).await?));
-        tokio::spawn(sudo::service::serve(
-            sudo::service::bind()?,
-            commands.clone(),
-        ));
+        if network.has_sudo {
+            let callers = sudo::service::bind()?;
+            tokio::spawn(sudo::service::serve(callers, commands.clone()));
+        }
         // Starting a program takes gVisor long enough to do it before anybody asks.
         commands.spare().refill();
     }

@@ -44,12 +44,17 @@ use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
+use atoll_protocol::KERNEL_RELEASE;
+
 /// First argument with which the guest starts itself as the reaper of one command.
 const COMMAND_REAPER: &str = "command-reaper";
 
 /// First argument where the host cannot enter the sandbox's network; then
 /// follow the sandbox's own address and that from which the host calls.
 const NETWORK: &str = "--network";
+
+/// Argument after those where the template has a `sudo`.
+const SUDO: &str = "--sudo";
 
 /// Where the host calls, if it cannot enter the sandbox's network.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +63,8 @@ pub(crate) struct Network {
     pub(crate) address: Ipv4Addr,
     /// The host's end.
     pub(crate) gateway: Ipv4Addr,
+    /// Whether the user may become root.
+    pub(crate) has_sudo: bool,
 }
 
 /// Runs what the arguments, the program's own name first, ask for: the guest,
@@ -70,7 +77,11 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let network = match args.next() {
         None => Ok(None),
         Some(first) if first == COMMAND_REAPER => return process::reaper::run(),
-        Some(first) if first == NETWORK => network(args.next(), args.next()).map(Some),
+        Some(first) if first == KERNEL_RELEASE => {
+            println!("{}", rustix::system::uname().release().to_string_lossy());
+            return ExitCode::SUCCESS;
+        }
+        Some(first) if first == NETWORK => network(args.next(), args.next(), args.next()).map(Some),
         Some(other) => Err(format!("unexpected argument `{}`", other.display())),
     };
     let network = match network {
@@ -89,10 +100,20 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn network(own: Option<OsString>, gateway: Option<OsString>) -> Result<Network, String> {
+fn network(
+    own: Option<OsString>,
+    gateway: Option<OsString>,
+    sudo: Option<OsString>,
+) -> Result<Network, String> {
+    let has_sudo = match sudo {
+        None => false,
+        Some(word) if word == SUDO => true,
+        Some(other) => return Err(format!("unexpected argument `{}`", other.display())),
+    };
     Ok(Network {
         address: address(own)?,
         gateway: address(gateway)?,
+        has_sudo,
     })
 }
 

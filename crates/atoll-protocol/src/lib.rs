@@ -33,6 +33,10 @@ pub mod passage {
     pub const FAILED: u8 = 2;
 }
 
+/// Argument with which the guest's binary, run as a command, says the release of the
+/// kernel it is on: no program of a template can say it in its place.
+pub const KERNEL_RELEASE: &str = "kernel-release";
+
 /// Header that carries the secret between host and guest.
 pub const ACCESS_TOKEN_HEADER: &str = "x-access-token";
 

@@ -17,30 +17,28 @@ use crate::{Limits, SandboxSpec, seccomp};
 /// Pseudo terminals of one sandbox; the host's own are few and shared by all.
 const TERMINALS: &str = "max=256";
 /// Files of `/proc` that speak of the host.
-const MASKED: [&str; 14] = [
+const MASKED: [&str; 18] = [
     "/proc/acpi",
     "/proc/asound",
+    "/proc/buddyinfo",
     "/proc/cmdline",
     "/proc/diskstats",
+    "/proc/fs",
     "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
+    "/proc/pagetypeinfo",
     "/proc/partitions",
     "/proc/pressure",
     "/proc/sched_debug",
     "/proc/scsi",
     "/proc/softirqs",
     "/proc/timer_list",
+    "/proc/zoneinfo",
 ];
 
-const READ_ONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
+const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// How the profile of system calls reaches the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

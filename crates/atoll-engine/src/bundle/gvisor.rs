@@ -18,15 +18,31 @@ use libcontainer::oci_spec::runtime::{
 use super::{CAPABILITIES, GUEST_PATH, environment, id_mapping, mount};
 use crate::SandboxSpec;
 
+/// What the guest is told of its surroundings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    /// Its own address, at which only `gateway` may call.
+    pub(crate) address: Ipv4Addr,
+    pub(crate) gateway: Ipv4Addr,
+    /// Whether the template lets its user become root.
+    pub(crate) has_sudo: bool,
+}
+
 /// Writes the configuration of `spec` for a sandbox whose uids start at
-/// `uid_base` and whose root is the tree `root`; at its `address` only `gateway` may call.
+/// `uid_base` and whose root is the tree `root`.
 pub(crate) fn config(
     spec: &SandboxSpec,
     root: &Path,
     uid_base: u32,
-    address: Ipv4Addr,
-    gateway: Ipv4Addr,
+    way: Way,
 ) -> Result<Spec, OciSpecError> {
+    let mut arguments = vec![
+        GUEST_PATH.to_owned(),
+        "--network".to_owned(),
+        way.address.to_string(),
+        way.gateway.to_string(),
+    ];
+    arguments.extend(way.has_sudo.then(|| "--sudo".to_owned()));
     let capabilities: Capabilities = CAPABILITIES.into_iter().collect();
     let sets = LinuxCapabilitiesBuilder::default()
         .bounding(capabilities.clone())
@@ -38,12 +54,7 @@ pub(crate) fn config(
     let process = ProcessBuilder::default()
         .terminal(false)
         .user(UserBuilder::default().uid(0_u32).gid(0_u32).build()?)
-        .args(vec![
-            GUEST_PATH.to_owned(),
-            "--network".to_owned(),
-            address.to_string(),
-            gateway.to_string(),
-        ])
+        .args(arguments)
         .env(environment(spec))
         .cwd("/")
         .capabilities(sets)

@@ -6,6 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -16,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::{Answer, Mode, READY, REQUEST_BYTES_MAX, Request, SOCKET};
+use crate::boot::connections::{Crowd, Place};
 use crate::process::Commands;
 use crate::process::launch::{Behind, LaunchError, start};
 use crate::process::reaper::{Order, Report};
@@ -31,6 +33,8 @@ const SHELL: &str = "/bin/bash";
 
 /// How long a caller may take to say what it wants.
 const ASK_BOUND: Duration = Duration::from_secs(10);
+/// Callers of whom nobody knows yet who they are; each holds descriptors of PID 1.
+const STRANGERS_MAX: usize = 32;
 /// Pause after the kernel could not hand over a caller.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,29 +48,65 @@ pub(crate) fn bind() -> io::Result<UnixListener> {
 
 /// Serves callers, for ever.
 pub(crate) async fn serve(listener: UnixListener, commands: Commands) {
+    let strangers = Arc::new(Crowd::new(STRANGERS_MAX));
     loop {
         match listener.accept().await {
             Ok((caller, _)) => {
-                let commands = commands.clone();
+                let (commands, place) = (commands.clone(), strangers.enter());
                 tokio::spawn(async move {
                     // A caller that went away needs no answer.
-                    let _ = converse(caller, &commands).await;
+                    let _ = receive_caller(caller, place, &commands).await;
                 });
+                // Who came has its turn before it can be the oldest.
+                tokio::task::yield_now().await;
             }
             Err(_) => sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-async fn converse(caller: UnixStream, commands: &Commands) -> io::Result<()> {
+/// Hears who calls; one that takes its time makes room for the next.
+async fn receive_caller(caller: UnixStream, place: Place, commands: &Commands) -> io::Result<()> {
+    let (uid, streams) = tokio::select! {
+        heard = introduction(&caller) => heard?,
+        () = place.turned_away() => return Ok(()),
+    };
+    let (reading, mut writing) = caller.into_split();
+    if !may_ask(uid) {
+        let what = format!(
+            "{} is not in the sudoers file.",
+            Users::load().names().user(uid)
+        );
+        return say(&mut writing, &Answer::Refused(what)).await;
+    }
+    drop(place);
+    converse(uid, streams, reading, writing, commands).await
+}
+
+async fn introduction(caller: &UnixStream) -> io::Result<(u32, [OwnedFd; 3])> {
     // gVisor answers the question who is at the other end with ourselves; but
     // with each message it can tell who sent it.
-    rustix::net::sockopt::set_socket_passcred(&caller, true)?;
+    rustix::net::sockopt::set_socket_passcred(caller, true)?;
     caller.writable().await?;
     caller.try_write(&[READY])?;
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let (uid, streams) = timeout(ASK_BOUND, opening(&caller)).await.map_err(late)??;
-    let (reading, mut writing) = caller.into_split();
+    timeout(ASK_BOUND, opening(caller)).await.map_err(late)?
+}
+
+fn late(_: tokio::time::error::Elapsed) -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+fn may_ask(uid: u32) -> bool {
+    uid == 0 || uid == USER
+}
+
+async fn converse(
+    uid: u32,
+    streams: [OwnedFd; 3],
+    reading: OwnedReadHalf,
+    mut writing: OwnedWriteHalf,
+    commands: &Commands,
+) -> io::Result<()> {
     let mut reading = BufReader::new(reading);
     let request = timeout(ASK_BOUND, request_of(&mut reading))
         .await
@@ -131,9 +171,6 @@ fn order(uid: u32, request: Request) -> Result<Order, String> {
     let users = Users::load();
     let names = users.names();
     let caller = names.user(uid);
-    if uid != 0 && uid != USER {
-        return Err(format!("{caller} is not in the sudoers file."));
-    }
     let name = match request.user.strip_prefix('#').map(str::parse) {
         Some(Ok(uid)) => names.user(uid),
         _ => request.user.clone(),
@@ -280,16 +317,9 @@ mod tests {
 
     #[test]
     fn only_root_and_the_user_may_ask() {
-        for uid in [0, USER] {
-            assert!(order(uid, request("root", Mode::Program, &["id"])).is_ok());
-        }
+        assert!(may_ask(0) && may_ask(USER));
         for uid in [1, 33, 999, 1001, 65534] {
-            let refused = order(uid, request("root", Mode::Program, &["id"]));
-            assert!(
-                refused
-                    .unwrap_err()
-                    .ends_with("is not in the sudoers file.")
-            );
+            assert!(!may_ask(uid), "{uid}");
         }
         let unknown = order(0, request("nobody-of-that-name", Mode::Program, &["id"]));
         assert_eq!(unknown.unwrap_err(), "unknown user nobody-of-that-name");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use atoll_control::isolation::{Choice, decide, probe};
+use atoll_control::isolation::{Choice, Wish, decide, probe};
 use atoll_engine::{Tier, TierVerdict, remember_verdict, remembered_verdict};
 
 use crate::arguments::Isolation;
@@ -16,7 +16,7 @@ pub(super) async fn choose(
     layers: &[PathBuf],
     user: &str,
 ) -> anyhow::Result<Choice> {
-    let wish = typed.unwrap_or_else(|| home.isolation()).into();
+    let wish: Wish = typed.unwrap_or_else(|| home.isolation()).into();
     let verdict = async {
         match home.runsc() {
             Some(runsc) => match remembered_verdict(home.path(), &runsc) {
@@ -26,9 +26,17 @@ pub(super) async fn choose(
             None => absent(),
         }
     };
-    decide(wish, home.minimum_isolation(), verdict)
+    let choice = decide(wish, home.minimum_isolation(), verdict)
         .await
-        .map_err(|refusal| Hinted::error(refusal.to_string(), refusal.hint))
+        .map_err(|refusal| Hinted::error(refusal.to_string(), refusal.hint))?;
+    if wish == Wish::Strongest && choice.tier < Tier::Gvisor && home.runsc().is_some() {
+        // Installed, and still not used: whoever did that wants to know.
+        eprintln!(
+            "warning: not on gVisor but in a container: {}",
+            choice.reason
+        );
+    }
+    Ok(choice)
 }
 
 fn absent() -> TierVerdict {

@@ -22,11 +22,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::WaitOptions;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{Foundation, Started, save_bundle, write_file};
-use crate::bundle::gvisor;
+use crate::bundle::gvisor::{self, Way};
 use crate::cgroup::Bounds;
 use crate::host::file::make_dir;
 use crate::host::keeper::{self, Keeper};
@@ -77,7 +78,9 @@ pub(super) fn create(
     let MonitorRequest { config, spec, .. } = request;
     let (dir, base) = (lease.dir(), lease.uid_base());
     let root = dir.join("rootfs");
-    mount_root(request, lease, foundation, &root)
+    let has_sudo = has_sudo(&spec.layers)
+        .map_err(|error| Failure::new("cannot look for `sudo` in the template", &error))?;
+    mount_root(request, lease, foundation, has_sudo, &root)
         .map_err(|error| Failure::new("cannot mount the root file system", &error))?;
     let (Some(inside), Some(address)) = (foundation.network.inside, foundation.network.outside)
     else {
@@ -87,7 +90,12 @@ pub(super) fn create(
         ));
     };
     let gateway = foundation.network.resolver.unwrap_or(enclosed::GATEWAY);
-    let bundle = gvisor::config(spec, &root, base, inside, gateway)
+    let way = Way {
+        address: inside,
+        gateway,
+        has_sudo,
+    };
+    let bundle = gvisor::config(spec, &root, base, way)
         .map_err(|error| Failure::new("cannot describe the sandbox", &error))?;
     let state = save_bundle(&bundle, &dir)?;
 
@@ -110,20 +118,56 @@ pub(super) fn create(
     })
 }
 
+/// Whether the layers, the top one first, make up a tree with a `sudo` that can
+/// become root: what a layer removed is not there, whatever lies below.
+fn has_sudo(layers: &[PathBuf]) -> io::Result<bool> {
+    for layer in layers {
+        for part in Path::new(SUDO).ancestors().collect::<Vec<_>>().iter().rev() {
+            // The whole path comes last.
+            let path = layer.join(part);
+            let found = match fs::symlink_metadata(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                other => other?,
+            };
+            if found.is_dir() {
+                if is_opaque(&path)? {
+                    // Nothing below this layer shows through; this layer itself still may have it.
+                    return Ok(is_set_user_id(&layer.join(SUDO)));
+                }
+                continue;
+            }
+            // A program, or something in its way: a removal, a link.
+            return Ok(*part == Path::new(SUDO) && is_set_user_id(&path));
+        }
+    }
+    Ok(false)
+}
+
+fn is_set_user_id(path: &Path) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o4000 != 0)
+}
+
+/// Whether a directory hides those of its name in the layers below.
+fn is_opaque(path: &Path) -> io::Result<bool> {
+    let mut value = [0; 1];
+    match rustix::fs::lgetxattr(path, "trusted.overlay.opaque", &mut value) {
+        Ok(length) => Ok(&value[..length] == b"y"),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// All layers as one read-only tree, the host's own files on top.
 fn mount_root(
     request: &MonitorRequest,
     lease: &Lease,
     foundation: &Foundation,
+    has_sudo: bool,
     root: &Path,
 ) -> io::Result<()> {
     make_dir(root, 0o711)?;
     let top = foundation.scratch.join("top");
-    let has_sudo = request
-        .spec
-        .layers
-        .iter()
-        .any(|layer| layer.join(SUDO).exists());
     write_top_layer(&top, lease.uid_base(), foundation, has_sudo)?;
     let ids = user_namespace::for_mounts(lease.uid_base())?;
     let mut layers = vec![mount::cloned_tree(&top, Access::ReadOnly, None)?];
@@ -337,5 +381,58 @@ fn processes(state: &Path, id: &str) -> io::Result<[i64; 2]> {
             "{} names no processes",
             path.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer_with(entries: &[(&str, u32)]) -> tempfile::TempDir {
+        let layer = tempfile::tempdir().unwrap();
+        for (path, mode) in entries {
+            let path = layer.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
+        }
+        layer
+    }
+
+    #[test]
+    fn sudo_is_there_only_where_the_merged_tree_has_it() {
+        let debian = layer_with(&[(SUDO, 0o4755)]);
+        let other = layer_with(&[("usr/bin/true", 0o755)]);
+        let tamed = layer_with(&[(SUDO, 0o755)]);
+        let removed = layer_with(&[("usr/bin/true", 0o755)]);
+        // Any kind of thing in its place hides what is below; a removal is a device 0:0.
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            removed.path().join(SUDO),
+            rustix::fs::FileType::CharacterDevice,
+            rustix::fs::Mode::empty(),
+            0,
+        )
+        .unwrap();
+        let linked = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(debian.path().join("usr"), linked.path().join("usr")).unwrap();
+        let opaque = layer_with(&[("usr/bin/true", 0o755)]);
+        rustix::fs::setxattr(
+            opaque.path().join("usr/bin"),
+            "trusted.overlay.opaque",
+            b"y",
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
+        let found = |layers: &[&tempfile::TempDir]| {
+            let layers: Vec<PathBuf> = layers.iter().map(|layer| layer.path().into()).collect();
+            has_sudo(&layers).unwrap()
+        };
+        assert!(found(&[&debian]) && found(&[&other, &debian]));
+        for top in [&tamed, &removed, &linked, &opaque] {
+            assert!(!found(&[top, &debian]));
+        }
+        assert!(found(&[&debian, &removed]));
+        assert!(!found(&[]) && !found(&[&other]));
     }
 }

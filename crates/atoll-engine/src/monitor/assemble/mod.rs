@@ -7,14 +7,15 @@
 mod container;
 mod gvisor;
 
-use std::fs;
-use std::io::{self, PipeWriter};
+use std::fs::{self, File};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::runtime::Spec;
+use rustix::fs::OFlags;
 
 use super::dismantle::dismantle;
 use super::message::{Entrance, Failure, MonitorRequest, Ready};
@@ -135,7 +136,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let MonitorRequest { config, tier, spec } = request;
     let foundation = lay_foundation(request, lease)?;
     let (guest_input, lifeline) =
-        io::pipe().map_err(|error| Failure::new("cannot make the lifeline", &error))?;
+        make_lifeline().map_err(|error| Failure::new("cannot make the lifeline", &error))?;
     let created = match tier {
         Tier::Container => {
             Created::Container(container::create(request, lease, &foundation, guest_input)?)
@@ -173,6 +174,14 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         disk: foundation.disk,
         lifeline,
     })
+}
+
+/// A pipe to the guest. Nothing waits for it to be read: a guest that stops
+/// reading must not stop the monitor.
+fn make_lifeline() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = io::pipe()?;
+    rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK)?;
+    Ok((reader, writer))
 }
 
 /// Disk, network and a place for files.
@@ -260,9 +269,15 @@ fn save_bundle(bundle: &Spec, dir: &Path) -> Result<PathBuf, Failure> {
     let state = dir.join("oci");
     creates(HostObject::Bundle, || {
         make_dir(&state, 0o700)?;
-        bundle
-            .save(dir.join("config.json"))
-            .map_err(io::Error::other)
+        let path = dir.join("config.json");
+        // Variables of the sandbox are in it.
+        File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)?;
+        bundle.save(path).map_err(io::Error::other)
     })
     .map_err(|error| Failure::new("cannot write the bundle", &error))?;
     Ok(state)
