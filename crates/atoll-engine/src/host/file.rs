@@ -127,3 +127,21 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<FileLock>> {
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever may open a lock can hold it.
+    #[test]
+    fn a_lock_is_roots_alone_also_one_that_was_there() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let held = try_lock(&path).unwrap();
+        assert!(held.is_some() && try_lock(&path).unwrap().is_none());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
