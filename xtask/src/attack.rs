@@ -17,6 +17,7 @@ const ATTACKERS: &str = "50";
 /// go to both, for example `--tier container`.
 pub(crate) fn attack(arguments: &[String]) -> Outcome<ExitCode> {
     packages::install(&[packages::RUN])?;
+    packages::install_gvisor()?;
     let home = test::home()?;
     step("building");
     Program::cargo()

@@ -5,11 +5,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
 
-def report(success, got, detail="", absent=None):
-    """Says what the attacker got, and ends."""
+def report(success, got, detail="", absent=None, claim=None):
+    """Says what the attacker got, and ends. A `claim` is what a file of the host would
+    say if it were true; the host looks."""
     line = {"success": bool(success), "got": str(got), "detail": str(detail)}
     if absent:
         line["absent"] = absent
+    if claim:
+        line["claim"] = claim
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
     os._exit(0)
@@ -47,11 +50,48 @@ def child(work):
     return pid
 
 
+def host_in_sight():
+    """The first thing of the host that can be seen from here, or None."""
+    import socket
+    if any(os.path.exists(TARGET[name]) for name in ("file", "outside", "shared_memory")):
+        return "its files"
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if TARGET["variable"].encode() in file.read():
+                    return "its processes"
+        except OSError:
+            pass
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        if file.read().strip() == TARGET["boot_id"]:
+            return "its kernel"
+    for address in (("127.0.0.1", TARGET["port"]), "\0" + TARGET["abstract"]):
+        with socket.socket(socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX) as stream:
+            stream.settimeout(1)
+            if stream.connect_ex(address) == 0:
+                return "its sockets"
+    return None
+
+
+def own_kernel(success, got):
+    """For what a sandbox with a kernel of its own may do to that kernel: it counts
+    only if something of the host comes into sight by it."""
+    if success and TARGET["tier"] == "gvisor":
+        seen = host_in_sight()
+        report(seen, f"{got}, in gVisor's own kernel; of the host it sees {seen or 'nothing'}")
+    report(success, got)
+
+
 def writable(path):
     """Opens a setting for writing and writes nothing: the kernel has decided by then."""
     if not os.path.exists(path):
         report(False, "not there", absent=f"`{path}`")
-    os.close(os.open(path, os.O_WRONLY))
+    descriptor = os.open(path, os.O_WRONLY)
+    if TARGET["tier"] == "gvisor" and path in TARGET["settings"]:
+        # Written for once: what counts is what the host's own file says then.
+        value = (int(TARGET["settings"][path]) + 1) % 2
+        os.write(descriptor, b"%d" % value)
+        report(True, f"{path} is written, in gVisor's own kernel", claim={"path": path, "text": str(value)})
     report(True, f"{path} is open for writing")
 
 

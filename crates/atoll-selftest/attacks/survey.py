@@ -41,11 +41,12 @@ NAMES = (
     "sys_boot sys_nice sys_resource sys_time sys_tty_config mknod lease audit_write audit_control setfcap mac_override "
     "mac_admin syslog wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore").split()
 for name in ("CapEff", "CapBnd", "CapAmb"):
-    value = int(status(name), 16)
+    # gVisor does not tell of every set.
+    value = int(status(name).replace("?", "0"), 16)
     held = [capability for number, capability in enumerate(NAMES) if value >> number & 1]
     say(f"capabilities ({name})", f"{len(held)} of {len(NAMES)}: {' '.join(held)}" if held else "none")
 mode = {"0": "disabled", "1": "strict", "2": "filter"}.get(status("Seccomp"), "?")
-say("seccomp", f"{mode}, {status('Seccomp_filters')} filters")
+say("seccomp", f"{mode}, {status('Seccomp_filters')} filters" if mode != "disabled" else "none")
 say("no new privileges", status("NoNewPrivs"))
 say("security module", read("/proc/self/attr/current") or "none")
 

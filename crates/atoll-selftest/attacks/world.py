@@ -5,7 +5,7 @@
 #
 # The world is a network namespace of its own. It serves, on each of its addresses: TCP 80 (the
 # secret of the world, and a redirect), UDP 53 (whatever is asked, an answer), UDP 9 (a diary of
-# who wrote what), TCP 81 (the diary).
+# who wrote what), TCP 81 (the diary), UDP 10 (speaks to whomever it is told to).
 import select, socket, struct, threading
 
 PUBLIC = ["198.51.100.7", "198.51.100.53"]
@@ -99,6 +99,20 @@ def answer_names(receiver):
             pass
 
 
+def call_back(receiver):
+    """Sends a word to every address of a range, as somebody on the internet would, then to who asked."""
+    while True:
+        text, sender = receiver.recvfrom(2000)
+        order = json.loads(text)
+        first = int.from_bytes(socket.inet_aton(order["first"]), "big")
+        for number in range(order["count"]):
+            try:
+                receiver.sendto(order["word"].encode(), (socket.inet_ntoa((first + number).to_bytes(4, "big")), order["port"]))
+            except OSError:
+                pass
+        receiver.sendto(b"called", sender)
+
+
 def datagrams(address, port):
     # One for each address, so that an answer comes from where it was asked for.
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -115,6 +129,7 @@ def play_world(ready, begin):
     netlink.up("lo")
     netlink.up("world")
     netlink.address("world", THERE, 24)
+    netlink.default_route(HERE)
     for address in PUBLIC + CLOSED:
         netlink.address("lo", address, 32)
     if socket.has_ipv6 and os.path.exists("/proc/sys/net/ipv6"):
@@ -124,7 +139,7 @@ def play_world(ready, begin):
     pages = socket.create_server(("0.0.0.0", 81), backlog=128)
     services = [(answer_web, web), (show_diary, pages)]
     for address in PUBLIC + CLOSED:
-        services += [(write_diary, datagrams(address, 9)), (answer_names, datagrams(address, 53))]
+        services += [(write_diary, datagrams(address, 9)), (call_back, datagrams(address, 10)), (answer_names, datagrams(address, 53))]
     for work, handle in services:
         threading.Thread(target=work, args=(handle,), daemon=True).start()
     os.write(ready, b"2")
@@ -147,11 +162,11 @@ if os.path.exists("/proc/sys/net/ipv6"):
     here.default_route(THERE_IPV6)
 os.write(begin, b"x")
 assert os.read(ready, 1) == b"2", "the world did not come up"
-# A service of the host, for who should not reach it.
-host = socket.create_server(("0.0.0.0", 0), backlog=128)
+# Services of the host, for who should not reach them.
+PORTS = [22, 25, 80, 111, 443, 631, 2375, 2376, 3306, 5432, 6379, 6443, 7300, 8080, 8443, 9090, 10250, 49983]
 
 
-def serve_host():
+def serve_host(host):
     while True:
         stream, _ = host.accept()
         with stream:
@@ -161,7 +176,9 @@ def serve_host():
                 pass
 
 
-threading.Thread(target=serve_host, daemon=True).start()
+for port in PORTS:
+    listener = socket.create_server(("0.0.0.0", port), backlog=128)
+    threading.Thread(target=serve_host, args=(listener,), daemon=True).start()
 # Whoever attacks from here finds all of it; then only walls can be in the way.
 for address in PUBLIC + CLOSED + [PUBLIC_IPV6] * os.path.exists("/proc/sys/net/ipv6"):
     for attempt in range(100):
@@ -175,6 +192,6 @@ for address in PUBLIC + CLOSED + [PUBLIC_IPV6] * os.path.exists("/proc/sys/net/i
         raise AssertionError(f"{address} does not answer: {last}")
 print(json.dumps({"success": True, "got": json.dumps({
     "w_public": PUBLIC[0], "w_resolver": PUBLIC[1], "w_closed": CLOSED, "w_ipv6": PUBLIC_IPV6,
-    "w_host": HERE, "w_host_port": host.getsockname()[1],
+    "w_host": HERE, "w_host_ports": PORTS,
 })}), flush=True)
 select.select([], [], [])

@@ -38,6 +38,9 @@ const PROGRAMS: &[Entry] = attacks![
         "oom-score", "priority", "affinity",
     ],
     "processes/namespaces-of-host",
+    "processes/send" [
+        "tgkill", "tkill", "its-group", "a-descriptor", "the-owner-of-a-file", "a-priority",
+    ],
     "agent/grip" [
         "tracing", "memory-by-file", "memory-by-call", "stopping", "killing", "descriptors",
         "program",
@@ -63,7 +66,8 @@ const PROGRAMS: &[Entry] = attacks![
     "neighbours/watch",
     "neighbours/token",
     "neighbours/change-layer",
-    "neighbours/use-up" ["inotify-instances", "queued-signals"],
+    "neighbours/use-up" ["inotify-instances", "queued-signals", "timers"],
+    "neighbours/kill-all",
     "devices/node" [
         "the-hosts-disk", "the-kernel-log", "kvm", "fuse", "a-tunnel", "loop-control",
         "a-virtual-console",
@@ -117,6 +121,7 @@ const PROGRAMS: &[Entry] = attacks![
         "iopl", "ioperm", "vhangup", "lookup_dcookie", "nfsservctl", "pidfd_getfd", "kcmp",
         "move_pages", "process_madvise", "sysfs", "ustat", "uselib",
     ],
+    "calls/set-clock",
     "calls/other-abi",
     "calls/host-name" ["sethostname", "setdomainname"],
     "namespaces/unshare" ["user", "mount", "pid", "net", "ipc", "uts", "cgroup", "time"],
@@ -141,6 +146,7 @@ const PROGRAMS: &[Entry] = attacks![
         "a-public-address", "the-hosts-address", "an-address-of-other-sandboxes",
     ],
     "network/ipv6",
+    "network/inbound",
     "floods/processes",
     "floods/threads",
     "floods/memory" ["an-allocation", "a-memory-file", "shared-memory"],

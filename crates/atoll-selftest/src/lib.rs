@@ -40,6 +40,6 @@ pub use glob::Glob;
 pub use keeper::sweep;
 pub use part::{PART_ARGUMENT, run_part};
 pub use runner::{Event, Ground, SelftestError, run};
-pub use siege::{Latency, SiegeReport, siege};
+pub use siege::{Latency, Peaceful, SiegeReport, siege};
 pub use survey::survey;
 pub use world::enter_world;

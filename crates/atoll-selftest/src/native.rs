@@ -1,11 +1,12 @@
 //! Attacks on Atoll's own host side: what is written, read and unpacked there
 //! with root's rights while everything around it belongs to the attacker.
 //!
-//! Each is a hostile layer, archive or file tree, given to the same code that
+//! Each is a flood, or a hostile layer, archive or file tree, given to the same code that
 //! `atoll run` and `atoll template build` use. Its control gives the same to
 //! code that trusts it.
 
 mod archive;
+mod flood;
 mod layer;
 mod transfer;
 
@@ -16,12 +17,15 @@ use crate::runner::Scene;
 use crate::runner::scene::Pair;
 
 pub(crate) use archive::Trick;
+pub(crate) use flood::Flood;
 pub(crate) use layer::Place;
 pub(crate) use transfer::Writer;
 
 /// An attack that is no program inside.
 #[derive(Debug, Clone)]
 pub(crate) enum Native {
+    /// More than the host's own programs should swallow.
+    Flood(Flood),
     /// A tar archive for the layer store.
     Archive(Trick),
     /// A layer of a template with a link where the host puts something.
@@ -33,6 +37,7 @@ pub(crate) enum Native {
 /// Makes the attack and its control.
 pub(crate) async fn play(native: &Native, scene: &mut Scene) -> Result<Pair, String> {
     match native {
+        Native::Flood(flood) => flood::play(*flood, scene).await,
         Native::Archive(trick) => archive::play(*trick, scene).await,
         Native::Layer(place) => layer::play(*place, scene).await,
         Native::Transfer(writer) => transfer::play(*writer, scene).await,
@@ -65,7 +70,15 @@ pub(crate) fn cases() -> Vec<Case> {
         let (name, tried, wall, control) = writer.describe();
         case(name, tried, wall, control, Native::Transfer(writer))
     });
-    archives.chain(layers).chain(transfers).collect()
+    let floods = Flood::ALL.into_iter().map(|flood| {
+        let (name, tried, wall, control) = flood.describe();
+        case(name, tried, wall, control, Native::Flood(flood))
+    });
+    floods
+        .chain(archives)
+        .chain(layers)
+        .chain(transfers)
+        .collect()
 }
 
 fn case(name: &str, tried: &str, wall: &str, control: &'static str, native: Native) -> Case {

@@ -1,4 +1,4 @@
-//! Many attackers at once: what the host and a peaceful sandbox feel of it.
+//! Many attackers at once: what the host and peaceful sandboxes feel of it.
 //!
 //! Unlike the cases this is no wall with a verdict, and not for a host in use:
 //! it takes whatever the limits of the attackers add up to.
@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use atoll_engine::Tier;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
@@ -41,12 +42,21 @@ pub struct SiegeReport {
     pub host_quiet: Latency,
     /// The same, during.
     pub host_besieged: Latency,
-    /// A program in the peaceful sandbox, before.
-    pub neighbour_quiet: Latency,
+    /// A peaceful sandbox of each tier.
+    pub peaceful: Vec<Peaceful>,
+}
+
+/// How a sandbox fared that did nothing but work.
+#[derive(Debug, Clone, Serialize)]
+pub struct Peaceful {
+    /// Its tier.
+    pub tier: Tier,
+    /// A program in it, before.
+    pub quiet: Latency,
     /// The same, during.
-    pub neighbour_besieged: Latency,
-    /// Answers of the peaceful sandbox that were wrong or missing. Must be 0.
-    pub neighbour_failures: usize,
+    pub besieged: Latency,
+    /// Answers that were wrong or missing. Must be 0.
+    pub failures: usize,
 }
 
 /// Times in microseconds.
@@ -95,29 +105,37 @@ pub async fn siege(ground: &Ground, count: usize, time: Duration) -> Result<Sieg
             user: ground.user.clone(),
         })
         .collect();
-    let first = stages.first().ok_or("there is no tier to attack")?;
-    let peaceful = first
-        .open(&Numbers::new(), Vec::new(), Connection::None)
-        .await
-        .map_err(words)?;
+    let mut neighbours = Vec::new();
+    for stage in &stages {
+        let actor = stage
+            .open(&Numbers::new(), Vec::new(), Connection::None)
+            .await
+            .map_err(words)?;
+        neighbours.push(Neighbour::new(stage.tier(), actor));
+    }
     let mut host = Vec::new();
-    let mut neighbour = Neighbour::default();
     for _ in 0..QUIET_SAMPLES {
         host.push(plain_command().await?);
-        neighbour.work(&peaceful).await;
+        for neighbour in &mut neighbours {
+            neighbour.work().await;
+        }
     }
-    let (host_quiet, neighbour_quiet) = (Latency::of(host), Latency::of(neighbour.times));
-    let failures_before = neighbour.failures;
+    let host_quiet = Latency::of(host);
+    for neighbour in &mut neighbours {
+        neighbour.quiet = Latency::of(std::mem::take(&mut neighbour.times));
+    }
 
     let end = Instant::now() + time;
     let mut attackers = JoinSet::new();
     for (number, stage) in (0..count).zip(stages.iter().cycle()) {
         attackers.spawn(attack(stage.clone(), number, end));
     }
-    let (mut host, mut neighbour) = (Vec::new(), Neighbour::default());
+    let mut host = Vec::new();
     while Instant::now() < end {
         host.push(plain_command().await?);
-        neighbour.work(&peaceful).await;
+        for neighbour in &mut neighbours {
+            neighbour.work().await;
+        }
         tokio::time::sleep(PAUSE).await;
     }
     let (mut rounds, mut replaced) = (0, 0);
@@ -128,7 +146,10 @@ pub async fn siege(ground: &Ground, count: usize, time: Duration) -> Result<Sieg
         rounds += attacker.rounds;
         replaced += attacker.replaced;
     }
-    peaceful.close().await;
+    let mut peaceful = Vec::new();
+    for neighbour in neighbours {
+        peaceful.push(neighbour.end().await);
+    }
     Ok(SiegeReport {
         sandboxes: count,
         seconds: time.as_secs(),
@@ -136,25 +157,45 @@ pub async fn siege(ground: &Ground, count: usize, time: Duration) -> Result<Sieg
         replaced,
         host_quiet,
         host_besieged: Latency::of(host),
-        neighbour_quiet,
-        neighbour_failures: failures_before + neighbour.failures,
-        neighbour_besieged: Latency::of(neighbour.times),
+        peaceful,
     })
 }
 
-/// The peaceful sandbox and how it fares.
-#[derive(Default)]
+/// A peaceful sandbox and how it fares.
 struct Neighbour {
+    tier: Tier,
+    actor: Actor,
+    quiet: Latency,
     times: Vec<Duration>,
     failures: usize,
 }
 
 impl Neighbour {
-    async fn work(&mut self, actor: &Actor) {
+    fn new(tier: Tier, actor: Actor) -> Self {
+        Self {
+            tier,
+            actor,
+            quiet: Latency::of(Vec::new()),
+            times: Vec::new(),
+            failures: 0,
+        }
+    }
+
+    async fn end(self) -> Peaceful {
+        self.actor.close().await;
+        Peaceful {
+            tier: self.tier,
+            quiet: self.quiet,
+            besieged: Latency::of(self.times),
+            failures: self.failures,
+        }
+    }
+
+    async fn work(&mut self) {
         let start = Instant::now();
         let text = program::text(PEACEFUL, &Map::new());
-        let report = actor.perform(&text, User::Template, "/").await.report();
-        if report.is_ok_and(|report| report.got == "42") {
+        let performance = self.actor.perform(&text, User::Template, "/").await;
+        if performance.report().is_ok_and(|report| report.got == "42") {
             self.times.push(start.elapsed());
         } else {
             self.failures += 1;

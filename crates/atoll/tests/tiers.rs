@@ -11,12 +11,16 @@
 mod harness;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::{Limits, Tier};
+use atoll_engine::{
+    Attachment, CreateError, Limits, MonitoredRuntime, Runtime as _, Sandbox, Tier,
+};
 use atoll_guest_client::{Command, GuestClient, ProcessEvent, PtySize};
-use harness::sandboxes::{Sandboxes, client, initialise};
+use harness::sandboxes::{LIFETIME, Sandboxes, client, initialise};
 use harness::{Finished, TestHome, second_home, tier};
 use serde_json::json;
 
@@ -287,4 +291,66 @@ fn a_runtime_that_only_calls_itself_gvisor_is_found_out() {
             .starts_with("error: the gvisor tier does not work here"),
         "{refused:#?}"
     );
+}
+
+/// A sandbox of the template with `layer` above it.
+fn with_layer(sandboxes: &Sandboxes, layer: PathBuf) -> Result<Arc<dyn Sandbox>, CreateError> {
+    let mut spec = sandboxes.spec(Attachment::Client, LIFETIME, Limits::default());
+    spec.layers.insert(0, layer);
+    let runtime = MonitoredRuntime::new(sandboxes.config.clone(), tier());
+    runtime.create(&spec).map(Arc::from)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_may_have_links_where_the_host_puts_files() {
+    let sandboxes = Sandboxes::new();
+    let layer = sandboxes.home.work().join("links");
+    fs::create_dir_all(layer.join("etc")).unwrap();
+    // As Debian's images have it; one to a file of the template; one in a circle.
+    symlink(
+        "../run/resolvconf/resolv.conf",
+        layer.join("etc/resolv.conf"),
+    )
+    .unwrap();
+    symlink("/etc/shells", layer.join("etc/hosts")).unwrap();
+    symlink("hostname", layer.join("etc/hostname")).unwrap();
+    let sandbox = with_layer(&sandboxes, layer.clone()).unwrap();
+    let client = client(&sandbox, TOKEN);
+    initialise(&client, TOKEN, &[]).await;
+    let script = "stat -c '%A %U' /etc/hosts /etc/resolv.conf /etc/hostname; cat /etc/resolv.conf; \
+        grep -c \"$(cat /etc/hostname)\" /etc/hosts; \
+        echo more | sudo tee -a /etc/hosts; tail -1 /etc/hosts; grep -c more /etc/shells";
+    let said = printed(&client, &bash(script)).await;
+    let file = "-rw-r--r-- root\n";
+    let expected = format!("{file}{file}{file}# This sandbox has no network.\n1\nmore\nmore\n0\n");
+    assert_eq!(said, expected);
+    sandbox.destroy().unwrap();
+    // What the template has is as it was.
+    let link = fs::read_link(layer.join("etc/hosts")).unwrap();
+    assert_eq!(link, PathBuf::from("/etc/shells"));
+}
+
+#[test]
+fn a_template_without_a_place_for_mounts_is_refused_with_a_fix() {
+    let sandboxes = Sandboxes::new();
+    for name in ["proc", "sys", "dev", "run", "etc"] {
+        let layer = sandboxes.home.work().join(format!("link-{name}"));
+        fs::create_dir_all(&layer).unwrap();
+        symlink("/tmp", layer.join(name)).unwrap();
+        let Err(CreateError::Host { what, hint }) = with_layer(&sandboxes, layer) else {
+            panic!("a link at /{name} was taken");
+        };
+        let expected =
+            format!("cannot use the template: its `/{name}` is a link, where a directory must be");
+        assert_eq!(what, expected);
+        let hint = hint.unwrap();
+        assert!(
+            hint.contains(&format!("`/{name}` as an empty directory")),
+            "{hint}"
+        );
+    }
+    // The positive control: a directory, or nothing, is fine.
+    let layer = sandboxes.home.work().join("directory");
+    fs::create_dir_all(layer.join("proc")).unwrap();
+    with_layer(&sandboxes, layer).unwrap().destroy().unwrap();
 }

@@ -184,8 +184,8 @@ fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
 }
 
 /// Tests of what every tier must do, for which `ATOLL_TEST_TIER` chooses the tier.
-const TIER_TESTS: [&str; 8] = [
-    "run", "shell", "limits", "protocol", "guest", "monitor", "dial", "tiers",
+const TIER_TESTS: [&str; 9] = [
+    "run", "shell", "limits", "protocol", "guest", "monitor", "dial", "tiers", "selftest",
 ];
 
 fn run_gvisor_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {

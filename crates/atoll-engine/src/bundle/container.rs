@@ -55,8 +55,8 @@ pub(crate) struct BundlePaths<'a> {
     pub(crate) root: &'a Path,
     /// Descriptor of the user namespace, as a path.
     pub(crate) user_namespace: &'a Path,
-    /// Directory with `hosts`, `hostname` and `resolv.conf`.
-    pub(crate) scratch: &'a Path,
+    /// The uppermost layer, with `hosts`, `hostname` and `resolv.conf` in its `etc`.
+    pub(crate) top: &'a Path,
 }
 
 /// Writes the configuration of `spec` for a sandbox whose uids start at `uid_base`.
@@ -260,17 +260,17 @@ fn mounts(limits: &Limits, paths: &BundlePaths<'_>) -> Result<Vec<Mount>, OciSpe
             &["nosuid", "nodev", "mode=755", "size=16m"],
         )?,
         bind(
-            &paths.scratch.join("hosts"),
+            &paths.top.join("etc/hosts"),
             "/etc/hosts",
             &["rw", "noexec"],
         )?,
         bind(
-            &paths.scratch.join("hostname"),
+            &paths.top.join("etc/hostname"),
             "/etc/hostname",
             &["rw", "noexec"],
         )?,
         bind(
-            &paths.scratch.join("resolv.conf"),
+            &paths.top.join("etc/resolv.conf"),
             "/etc/resolv.conf",
             &["rw", "noexec"],
         )?,

@@ -127,8 +127,8 @@ impl Cgroup {
         }
     }
 
-    /// Runs `work`, which forks, with this process in a group beside that of the
-    /// sandbox, so that what is forked is born there and found even if this
+    /// Runs `work`, which forks, with this process in a group of the sandbox's
+    /// (see [`Self::nursery`]), so that what is forked is born there and found even if this
     /// process is killed half-way; then goes back. Where there is a unified
     /// hierarchy it is done there, else in that of the processes.
     pub(crate) fn within<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -146,11 +146,17 @@ impl Cgroup {
         result
     }
 
-    /// Where processes of the sandbox are born.
+    /// Where processes of the sandbox are born, and what its cgroup namespace
+    /// takes for the root. The sandbox's own group, where that one carries no
+    /// limits; else one beside it, because the runtime makes the sandbox's own.
     fn nursery(&self) -> Self {
+        let name = match (self.layout, self.unified()) {
+            (CgroupLayout::V1, Some(_)) => self.name.clone(),
+            (CgroupLayout::V1, None) | (CgroupLayout::V2, _) => format!("{}-start", self.name),
+        };
         Self {
             layout: self.layout,
-            name: format!("{}-start", self.name),
+            name,
         }
     }
 

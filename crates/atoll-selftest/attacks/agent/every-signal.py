@@ -1,6 +1,6 @@
 # tried: sends PID 1 bursts of every signal but SIGTERM, by which root may end its own sandbox, and asks whether it still works
 # wall: the kernel drops signals to the first process of a pid namespace that it has no handler for
-# skip-gvisor: root may end its own sandbox there, which is documented
+# skip-gvisor: root may end its own sandbox there, and nothing else: see `neighbours.kill-all`
 # alone:
 # target: pid=1
 # control: inside pid=own

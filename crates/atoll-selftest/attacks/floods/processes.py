@@ -1,8 +1,8 @@
 # tried: 64 processes where 32 are allowed
 # wall: the pids controller of the cgroup
 # wall-gvisor: a limit of processes per user inside, and the pids controller around the sandbox
-# limits: pids=32
-# control: looser pids=256
+# limits: pids=32 memory_mib=1024
+# control: looser pids=256 memory_mib=1024
 import time
 made = 0
 try:

@@ -1,9 +1,9 @@
-# tried: connects to services of the host by {variant}
+# tried: connects to 18 services of the host by {variant}
 # wall: of the host, a sandbox reaches its own DNS forwarder and nothing else
 # target: from=inside
 # control: room from=host
 import select, socket
-PORTS = [TARGET["w_host_port"], 22, 25, 80, 111, 443, 631, 2375, 2376, 3306, 5432, 6379, 6443, 7300, 8080, 9090, 10250, 49983]
+PORTS = TARGET["w_host_ports"]
 address = {"its-own-address": TARGET["w_host"], "loopback": "127.0.0.1", "the-gateway": None}[TARGET["variant"]]
 if address is None:
     with open("/proc/net/route") as table:

@@ -3,6 +3,8 @@
 # control: observer
 import socket, time
 HEARD, WORD = "/tmp/heard", b"hello neighbour"
+# A host has no more sandboxes than this at once, and gives them the first addresses of its range.
+SLOTS = 4200
 if TARGET["step"] == "check":
     for _ in range(40):
         if os.path.exists(HEARD):
@@ -29,7 +31,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as speaker:
     speaker.connect((TARGET["w_public"], 9))
     own = speaker.getsockname()[0]
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as speaker:
-    for number in range(min(1 << 32 - int(length), 1 << 16)):
+    for number in range(min(1 << 32 - int(length), SLOTS)):
         try:
             speaker.sendto(WORD, (socket.inet_ntoa((first + number).to_bytes(4, "big")), 8099))
         except OSError:

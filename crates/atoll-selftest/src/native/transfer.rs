@@ -3,9 +3,10 @@
 
 use std::io::Cursor;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use atoll_engine::SandboxError;
 use atoll_store::{Blobs, Layers, no_progress};
 use tokio::io::AsyncReadExt as _;
 
@@ -14,7 +15,7 @@ use crate::case::{Numbers, Target, User};
 use crate::program::{self, Report};
 use crate::runner::Scene;
 use crate::runner::scene::Pair;
-use crate::stage::Actor;
+use crate::stage::{Actor, StageError};
 
 /// Plants a link or a file, or uses it as a careless host would.
 const TRAP: &str = include_str!("../../attacks/trap.py");
@@ -136,14 +137,25 @@ async fn spring(writer: Writer, scene: &Scene, actor: &Actor) -> Result<Report, 
         Writer::UploadThroughLink => Ok(upload(actor, "/home/trap").await),
         Writer::UploadBelowLink => Ok(upload(actor, "/home/trap/owned").await),
         Writer::DownloadThroughLink => download(actor, secret).await,
-        Writer::LayerOfLinks => {
-            let tree = actor.halt().await.map_err(|error| error.to_string())?;
-            import(scene, &tree).await
+        Writer::LayerOfLinks => match halted(actor).await? {
+            Ok(tree) => import(scene, &tree).await,
+            Err(refused) => Ok(refused),
+        },
+        Writer::SetuidOnTheHost => Ok(match halted(actor).await? {
+            Ok(tree) => run_as_nobody(&tree.join("home/trap")),
+            Err(refused) => refused,
+        }),
+    }
+}
+
+/// Where the changes of a sandbox are; a tier that never shows them as files has no trap to offer.
+async fn halted(actor: &Actor) -> Result<Result<PathBuf, Report>, String> {
+    match actor.halt().await {
+        Ok(tree) => Ok(Ok(tree)),
+        Err(StageError::Sandbox(error @ SandboxError::Unsupported { .. })) => {
+            Ok(Err(Report::failed(error.to_string())))
         }
-        Writer::SetuidOnTheHost => {
-            let tree = actor.halt().await.map_err(|error| error.to_string())?;
-            Ok(run_as_nobody(&tree.join("home/trap")))
-        }
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -2,7 +2,7 @@
 //! shared attacker, the neighbour.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -20,6 +20,7 @@ pub(crate) type Pair = (Result<Report, String>, Result<Report, String>);
 pub(crate) struct Scene {
     pub(crate) keeper: Keeper,
     pub(crate) stage: Stage,
+    home: PathBuf,
     program: PathBuf,
     layers: Vec<PathBuf>,
     shared: Option<Actor>,
@@ -43,6 +44,7 @@ impl Scene {
             range: ground.range.clone(),
             keeper: Keeper::start(&ground.home, &ground.program).await?,
             stage,
+            home: ground.home.clone(),
             program: ground.program.clone(),
             layers: ground.layers.clone(),
             shared: None,
@@ -160,7 +162,8 @@ impl Scene {
                 leak,
                 target,
             } => {
-                let target = self.target(&[&program.target, target], "");
+                let mut target = self.target(&[&program.target, target], "");
+                target.insert("tier".to_owned(), Value::from("none"));
                 let text = program::text(program.body, &target);
                 let order = Order {
                     namespaces: namespaces.clone(),
@@ -252,6 +255,11 @@ impl Scene {
         Ok(())
     }
 
+    /// The home whose walls are tried.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// A plain order for the control room.
     pub(crate) fn order(&self, text: &str) -> Order {
         Order {
@@ -278,6 +286,10 @@ impl Scene {
     /// What a program can aim at: canaries, the neighbour, and `more`, the last one first.
     pub(crate) fn target(&self, more: &[&Target], token: &str) -> Map<String, Value> {
         let mut target = self.keeper.target.clone();
+        target.insert(
+            "tier".to_owned(),
+            Value::from(self.stage.tier().to_string()),
+        );
         if let Some(neighbour) = &self.neighbour {
             target.extend(neighbour.target.clone());
         }

@@ -147,7 +147,7 @@ async fn attack(
     })
 }
 
-/// Many attackers at once; fails when a peaceful sandbox beside them was disturbed.
+/// Many attackers at once; fails when peaceful sandboxes beside them were disturbed.
 async fn besiege(
     ground: &Ground,
     count: usize,
@@ -159,6 +159,7 @@ async fn besiege(
         .await
         .map_err(|why| anyhow::anyhow!("the siege could not be held: {why}"))?;
     drop(progress);
+    let failures: usize = report.peaceful.iter().map(|it| it.failures).sum();
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
@@ -168,12 +169,22 @@ async fn besiege(
         );
         let mut table = terminal::table();
         table.set_header(["", "samples", "p50 ms", "p95 ms", "max ms"]);
-        for (name, latency) in [
-            ("command on the host, quiet", report.host_quiet),
-            ("command on the host, besieged", report.host_besieged),
-            ("peaceful sandbox, quiet", report.neighbour_quiet),
-            ("peaceful sandbox, besieged", report.neighbour_besieged),
-        ] {
+        let mut rows = vec![
+            ("command on the host, quiet".to_owned(), report.host_quiet),
+            (
+                "command on the host, besieged".to_owned(),
+                report.host_besieged,
+            ),
+        ];
+        for peaceful in &report.peaceful {
+            let tier = peaceful.tier;
+            rows.push((format!("peaceful sandbox ({tier}), quiet"), peaceful.quiet));
+            rows.push((
+                format!("peaceful sandbox ({tier}), besieged"),
+                peaceful.besieged,
+            ));
+        }
+        for (name, latency) in &rows {
             let milliseconds = |micros: u64| format!("{}.{:02}", micros / 1000, micros % 1000 / 10);
             table.add_row([
                 name,
@@ -184,12 +195,9 @@ async fn besiege(
             ]);
         }
         println!("{table}");
-        println!(
-            "wrong or missing answers of the peaceful sandbox: {}",
-            report.neighbour_failures
-        );
+        println!("wrong or missing answers of peaceful sandboxes: {failures}");
     }
-    Ok(if report.neighbour_failures == 0 {
+    Ok(if failures == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

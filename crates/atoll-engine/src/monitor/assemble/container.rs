@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use super::{Foundation, Started, save_bundle, write_file};
+use super::{Foundation, Started, save_bundle, write_top_layer};
 use crate::bundle::{BundlePaths, container};
 use crate::cgroup::{Bounds, Cgroup};
 use crate::host::file::make_dir;
@@ -75,10 +75,10 @@ pub(super) fn create(
     } = foundation;
     let dir = lease.dir();
     let root = dir.join("rootfs");
-    mount_root(request, lease, disk, &root)
-        .map_err(|error| Failure::new("cannot mount the root file system", &error))?;
-    write_files(lease.uid_base(), foundation)
+    let top = write_files(lease.uid_base(), foundation)
         .map_err(|error| Failure::new("cannot write the sandbox's own files", &error))?;
+    mount_root(request, lease, &top, disk, &root)
+        .map_err(|error| Failure::new("cannot mount the root file system", &error))?;
     let users = user_namespace::for_sandbox(lease.uid_base())
         .map_err(|error| Failure::new("cannot make the user namespace", &error))?;
     let users_path = PathBuf::from(format!(
@@ -89,7 +89,7 @@ pub(super) fn create(
     let mut runtime = oci::runtime(&config.oci_runtime);
     let paths = BundlePaths {
         root: &root,
-        scratch,
+        top: &top,
         user_namespace: &users_path,
     };
     let bundle = container::config(spec, &paths, lease.uid_base(), cgroup, runtime.seccomp_by())
@@ -143,15 +143,13 @@ impl Created {
     }
 }
 
-/// Files that are bound into the container, and the identity of its boot.
-fn write_files(uid_base: u32, foundation: &Foundation) -> io::Result<()> {
-    for (name, text) in &foundation.files {
-        write_file(&foundation.scratch.join(name), text, uid_base)?;
-    }
+/// The files that the host decides on, and the identity of the container's boot.
+fn write_files(uid_base: u32, foundation: &Foundation) -> io::Result<PathBuf> {
     fs::write(
         foundation.scratch.join("boot_id"),
         format!("{}\n", random_uuid()?),
-    )
+    )?;
+    write_top_layer(foundation, uid_base)
 }
 
 /// Sets the limits that processes inherit. A runtime could set them only on
@@ -183,18 +181,25 @@ fn limit_own_resources(limits: &Limits) -> io::Result<()> {
 }
 
 /// Layers below, the disk above, owners translated on both.
-fn mount_root(request: &MonitorRequest, lease: &Lease, disk: &Path, root: &Path) -> io::Result<()> {
+fn mount_root(
+    request: &MonitorRequest,
+    lease: &Lease,
+    top: &Path,
+    disk: &Path,
+    root: &Path,
+) -> io::Result<()> {
     make_dir(root, 0o711)?;
     let ids = user_namespace::for_mounts(lease.uid_base())?;
-    // The guest's layer goes on top: no template can put another guest in its place.
-    let layers = std::iter::once(&request.config.guest)
-        .chain(&request.spec.layers)
-        .map(|layer| {
+    // What is bound over its files later finds files there, whatever the template has.
+    let mut layers = vec![mount::cloned_tree(top, Access::ReadOnly, None)?];
+    // The guest's layer goes above those of the template: none can put another guest in its place.
+    for layer in std::iter::once(&request.config.guest).chain(&request.spec.layers) {
+        layers.push(
             mount::cloned_tree(layer, Access::ReadOnly, Some(ids.as_fd())).map_err(|error| {
                 io::Error::new(error.kind(), format!("layer {}: {error}", layer.display()))
-            })
-        })
-        .collect::<io::Result<Vec<_>>>()?;
+            })?,
+        );
+    }
     let writable = mount::cloned_tree(disk, Access::ReadWrite, Some(ids.as_fd()))?;
     mount::overlay(&layers, Some(&writable), &lease.dir().join("l"), root)
 }

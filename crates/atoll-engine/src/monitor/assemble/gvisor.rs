@@ -15,7 +15,6 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,7 +25,7 @@ use rustix::io::Errno;
 use rustix::process::WaitOptions;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{Foundation, Started, save_bundle, write_file};
+use super::{Foundation, Started, directory, save_bundle, write_file, write_top_layer};
 use crate::bundle::gvisor::{self, Way};
 use crate::cgroup::Bounds;
 use crate::host::file::make_dir;
@@ -167,8 +166,8 @@ fn mount_root(
     root: &Path,
 ) -> io::Result<()> {
     make_dir(root, 0o711)?;
-    let top = foundation.scratch.join("top");
-    write_top_layer(&top, lease.uid_base(), foundation, has_sudo)?;
+    let top = write_top_layer(foundation, lease.uid_base())?;
+    add_to_top_layer(&top, lease.uid_base(), has_sudo)?;
     let ids = user_namespace::for_mounts(lease.uid_base())?;
     let mut layers = vec![mount::cloned_tree(&top, Access::ReadOnly, None)?];
     // The guest's layer goes above those of the template: none can put another guest in its place.
@@ -182,30 +181,15 @@ fn mount_root(
     mount::overlay(&layers, None, &lease.dir().join("l"), root)
 }
 
-/// Files that the host decides on; a file in `/tmp`, because gVisor lays memory
-/// over one that is empty (the guest removes it); and the guest in place of
-/// `sudo`, whose bit to become root gVisor ignores.
-fn write_top_layer(
-    top: &Path,
-    uid_base: u32,
-    foundation: &Foundation,
-    has_sudo: bool,
-) -> io::Result<()> {
-    let directory = |path: &Path, mode: u32| {
-        make_dir(path, mode)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        std::os::unix::fs::chown(path, Some(uid_base), Some(uid_base))
-    };
-    for (path, mode) in [("", 0o755), ("etc", 0o755), ("tmp", 0o1777)] {
-        directory(&top.join(path), mode)?;
-    }
-    for (name, text) in &foundation.files {
-        write_file(&top.join("etc").join(name), text, uid_base)?;
-    }
+/// A file in `/tmp`, because gVisor lays memory over one that is empty (the
+/// guest removes it); and the guest in place of `sudo`, whose bit to become root
+/// gVisor ignores.
+fn add_to_top_layer(top: &Path, uid_base: u32, has_sudo: bool) -> io::Result<()> {
+    directory(&top.join("tmp"), 0o1777, uid_base)?;
     write_file(&top.join("tmp/.atoll"), "", uid_base)?;
     if has_sudo {
-        directory(&top.join("usr"), 0o755)?;
-        directory(&top.join("usr/bin"), 0o755)?;
+        directory(&top.join("usr"), 0o755, uid_base)?;
+        directory(&top.join("usr/bin"), 0o755, uid_base)?;
         std::os::unix::fs::symlink(GUEST, top.join(SUDO))?;
         std::os::unix::fs::lchown(top.join(SUDO), Some(uid_base), Some(uid_base))?;
     }

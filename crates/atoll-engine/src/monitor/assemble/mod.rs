@@ -10,7 +10,7 @@ mod gvisor;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +30,9 @@ use crate::monitor::exhaustion::Exhaustion;
 use crate::network::{self, SandboxNetwork};
 use crate::record::{Records, SandboxRecord, now_ms};
 use crate::{CgroupLayout, Outcome, SandboxSpec, Tier};
+
+/// Name of the uppermost layer below the place for the sandbox's files.
+const TOP_LAYER: &str = "top";
 
 /// A sandbox that has been started.
 pub(super) struct Running {
@@ -132,8 +135,43 @@ fn disk_failure(error: &io::Error, home: &Path) -> Failure {
     }
 }
 
+/// Where something of the host's is mounted. A template's link there would lead
+/// the mount elsewhere, so each must be a directory, or nothing.
+const MOUNT_POINTS: [&str; 5] = ["dev", "etc", "proc", "run", "sys"];
+
+fn check_mount_points(layers: &[PathBuf]) -> Result<(), Failure> {
+    for name in MOUNT_POINTS {
+        // As in the overlay of them all, the uppermost decides.
+        let found = layers
+            .iter()
+            .find_map(|layer| fs::symlink_metadata(layer.join(name)).ok());
+        let Some(kind) = found.map(|metadata| metadata.file_type()) else {
+            continue;
+        };
+        // A character device is how a layer says that what is below is gone.
+        if kind.is_dir() || kind.is_char_device() {
+            continue;
+        }
+        let what = if kind.is_symlink() {
+            "a link"
+        } else {
+            "a file"
+        };
+        let failure = Failure::new(
+            "cannot use the template",
+            &format!("its `/{name}` is {what}, where a directory must be"),
+        );
+        return Err(failure.with_hint(&format!(
+            "rebuild the template with `/{name}` as an empty directory, for example by a step \
+             `rm /{name} && mkdir /{name}` where it was made"
+        )));
+    }
+    Ok(())
+}
+
 fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     let MonitorRequest { config, tier, spec } = request;
+    check_mount_points(&spec.layers)?;
     let foundation = lay_foundation(request, lease)?;
     let (guest_input, lifeline) =
         make_lifeline().map_err(|error| Failure::new("cannot make the lifeline", &error))?;
@@ -262,6 +300,25 @@ fn write_file(path: &Path, text: &str, uid_base: u32) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))?;
     std::os::unix::fs::chown(path, Some(uid_base), Some(uid_base))
+}
+
+/// A directory as the sandbox's root would have made it.
+fn directory(path: &Path, mode: u32, uid_base: u32) -> io::Result<()> {
+    make_dir(path, mode)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    std::os::unix::fs::chown(path, Some(uid_base), Some(uid_base))
+}
+
+/// Makes the layer that lies above all others, with the files that the host
+/// decides on: whatever a template has in their places, also a link, is hidden by them.
+fn write_top_layer(foundation: &Foundation, uid_base: u32) -> io::Result<PathBuf> {
+    let top = foundation.scratch.join(TOP_LAYER);
+    directory(&top, 0o755, uid_base)?;
+    directory(&top.join("etc"), 0o755, uid_base)?;
+    for (name, text) in &foundation.files {
+        write_file(&top.join("etc").join(name), text, uid_base)?;
+    }
+    Ok(top)
 }
 
 /// Writes the bundle into `dir`, and makes a directory beside it for the state of its runtime.
