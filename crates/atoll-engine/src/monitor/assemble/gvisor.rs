@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
