@@ -4,9 +4,11 @@
 //! variable, a process, which is itself), says in one line of JSON where they
 //! are, and removes them when its standard input ends: when the selftest is
 //! over, was interrupted, or was killed. If both are killed, [`sweep`] of the
-//! next start finds the directory by its free lock.
+//! next start finds the directory by its free lock, and shared memory of any
+//! home by the keeper's absence.
 
 mod objects;
+mod orphans;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -35,7 +37,7 @@ fn directory(home: &Path) -> PathBuf {
 }
 
 fn shared_memory(name: &str) -> PathBuf {
-    Path::new("/dev/shm").join(format!("atoll-selftest-{name}"))
+    Path::new(orphans::SHARED_MEMORY).join(format!("{}{name}", orphans::PREFIX))
 }
 
 /// Removes the canaries of selftests that were killed together with their keepers.
@@ -43,6 +45,7 @@ fn shared_memory(name: &str) -> PathBuf {
 /// # Errors
 /// When something cannot be read or removed.
 pub fn sweep(home: &Path) -> io::Result<()> {
+    orphans::sweep(Path::new(orphans::SHARED_MEMORY))?;
     let entries = match fs::read_dir(directory(home)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

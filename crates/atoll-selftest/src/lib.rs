@@ -25,6 +25,7 @@ mod catalog;
 mod glob;
 mod keeper;
 mod native;
+mod neighbour;
 mod part;
 mod program;
 mod room;

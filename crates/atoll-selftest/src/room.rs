@@ -1,11 +1,15 @@
 //! The control room: the host without the walls.
 //!
-//! The same root file system (the template's layers, with a tmpfs above) and
-//! the same interpreter, entered by `chroot` as root of the host: no seccomp,
-//! no limits, all capabilities, the host's `/proc`, `/sys`, `/dev` and
-//! namespaces. All its mounts are in a mount namespace of its own, so nothing
-//! of it is seen on the host and all of it ends with its processes.
+//! A tree that the host itself made (see [`crate::Ground::room`]), with a tmpfs
+//! above, entered by `chroot` as root of the host: no seccomp, no limits, all
+//! capabilities, the host's `/proc`, `/sys`, `/dev` and namespaces. All its
+//! mounts are in a mount namespace of its own, so nothing of it is seen on the
+//! host and all of it ends with its processes.
+//!
+//! **Invariant**: nothing that a template's author or a sandbox wrote is ever
+//! run here, or says what a program here aims at.
 
+mod furnish;
 mod inside;
 
 use std::io;
@@ -25,6 +29,18 @@ use crate::stage::{Ended, OUTPUT_LIMIT, Performance};
 
 /// Longer than any attack takes.
 const ROOM_BOUND: Duration = Duration::from_secs(60);
+/// A room has nothing to do at its end but to kill.
+const CLOSE_BOUND: Duration = Duration::from_secs(10);
+
+/// Which numbers processes have in a room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Pids {
+    /// Those of a pid namespace of its own; `/proc` still shows the host's.
+    Own,
+    /// The host's, to lay hands on processes of the host.
+    Host,
+}
 
 /// What to do in a room.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,6 +53,8 @@ pub(crate) struct Order {
     pub(crate) canaries: PathBuf,
     /// Namespaces that are not the host's.
     pub(crate) namespaces: Vec<Namespace>,
+    /// Which numbers its processes have.
+    pub(crate) pids: Pids,
     /// Whether the root is entered by `pivot_root`, as sandboxes do, and not by `chroot`.
     pub(crate) pivoted: bool,
     /// Whether descriptor [`LEAKED`] is a directory of the host.
@@ -60,6 +78,14 @@ struct Occupied {
     complaints: ChildStderr,
 }
 
+/// Waits until a room whose input has ended is empty.
+async fn vacated(child: &mut Child) -> io::Result<()> {
+    match tokio::time::timeout(CLOSE_BOUND, child.wait()).await {
+        Ok(status) => status.map(|_| ()),
+        Err(_) => Err(io::Error::other("the control room does not end")),
+    }
+}
+
 async fn occupy(program: &Path, order: &Order) -> io::Result<Occupied> {
     let mut child = Command::new(program)
         .args([PART_ARGUMENT, Part::Room.name()])
@@ -67,7 +93,6 @@ async fn occupy(program: &Path, order: &Order) -> io::Result<Occupied> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
         .spawn()?;
     let (Some(mut input), Some(output), Some(complaints)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -87,7 +112,17 @@ async fn occupy(program: &Path, order: &Order) -> io::Result<Occupied> {
 
 /// A program in a room that runs on until this is dropped.
 pub(crate) struct Held {
-    _occupied: (Child, ChildStdin, ChildStderr),
+    child: Child,
+    input: ChildStdin,
+    _complaints: ChildStderr,
+}
+
+impl Held {
+    /// Ends it, and waits for that.
+    pub(crate) async fn close(mut self) -> io::Result<()> {
+        drop(self.input);
+        vacated(&mut self.child).await
+    }
 }
 
 /// Starts an order whose program stays, and returns its first line.
@@ -107,7 +142,9 @@ pub(crate) async fn hold(program: &Path, order: &Order) -> io::Result<(String, H
             .await?;
     }
     let held = Held {
-        _occupied: (child, input, complaints),
+        child,
+        input,
+        _complaints: complaints,
     };
     Ok((line, held))
 }
@@ -136,6 +173,7 @@ pub(crate) async fn perform(program: &Path, order: &Order) -> io::Result<Perform
     };
     // Until here: the room ends everything when its input does.
     drop(input);
+    vacated(&mut child).await?;
     Ok(Performance {
         output: said,
         complaints: complained,

@@ -14,7 +14,7 @@ pub(crate) mod scene;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use atoll_engine::{Runtime, Tier};
 
@@ -33,8 +33,13 @@ pub struct Ground {
     pub home: PathBuf,
     /// This binary, which plays the parts.
     pub program: PathBuf,
-    /// Layers of the template, the top one first.
+    /// Layers of the template, the top one first. What is in them is the attacker's:
+    /// it runs in sandboxes and nowhere else.
     pub layers: Vec<PathBuf>,
+    /// The tree of the control room, in which programs run as root of the host: one
+    /// that the host itself made, with a `python3`. Or why there is none; then no
+    /// control that needs it gives a report.
+    pub room: Result<PathBuf, String>,
     /// The user of the template.
     pub user: String,
     /// Addresses of sandboxes on this host, as a range.
@@ -129,6 +134,11 @@ async fn play(scene: &mut Scene, case: &Case, tier: Tier) -> CaseReport {
             judge(&attack.map(Report::checked), &control, &scene.secrets())
         }
     };
+    told(case, tier, &judged, start.elapsed())
+}
+
+/// The report of a case. Words from inside of a sandbox are made harmless for terminals here.
+fn told(case: &Case, tier: Tier, judged: &Judged, took: Duration) -> CaseReport {
     CaseReport {
         name: case.name.clone(),
         group: case.group.clone(),
@@ -139,8 +149,8 @@ async fn play(scene: &mut Scene, case: &Case, tier: Tier) -> CaseReport {
         wall: case.wall(tier).to_owned(),
         control: case.control(),
         control_got: shown(&judged.control_got),
-        reason: judged.reason,
-        duration_ms: u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
+        reason: judged.reason.as_deref().map(shown),
+        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     }
 }
 
@@ -203,7 +213,7 @@ fn judge(
 }
 
 /// Bounded, and without what could move a cursor: it comes from inside of a sandbox.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let plain = text.chars().map(|character| {
         if character.is_control() {
             ' '
@@ -250,6 +260,27 @@ mod tests {
                 expected,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn no_field_of_a_report_moves_a_cursor() {
+        let case = crate::cases().unwrap().remove(0);
+        let hostile = "\u{1b}[2J\u{9b}31m\r\n\u{7}all is well";
+        let sides = [
+            (Ok(Report::failed(hostile)), Ok(absent(hostile))),
+            (Ok(Report::failed(hostile)), Err(hostile.to_owned())),
+            (Err(hostile.to_owned()), Ok(Report::succeeded(hostile))),
+            (Ok(Report::failed(hostile)), Ok(Report::failed(hostile))),
+        ];
+        for (attack, control) in sides {
+            let judged = judge(&attack, &control, &[]);
+            let report = told(&case, Tier::Container, &judged, Duration::ZERO);
+            let reason = report.reason.unwrap();
+            for text in [&report.got, &report.control_got, &reason] {
+                assert!(text.contains("all is well"), "{text:?}");
+                assert!(!text.chars().any(char::is_control), "{text:?}");
+            }
         }
     }
 

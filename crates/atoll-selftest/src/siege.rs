@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::case::{Numbers, User};
 use crate::program;
+use crate::runner::shown;
 use crate::stage::{Actor, Connection, Stage, StageError};
 use crate::{Ground, stage};
 
@@ -95,7 +96,7 @@ impl Latency {
 /// # Errors
 /// When sandboxes cannot be made, or no command can be run on the host.
 pub async fn siege(ground: &Ground, count: usize, time: Duration) -> Result<SiegeReport, String> {
-    let words = |error: StageError| error.to_string();
+    let words = |error: StageError| shown(&error.to_string());
     let stages: Vec<Stage> = ground
         .runtimes
         .iter()
@@ -142,7 +143,7 @@ pub async fn siege(ground: &Ground, count: usize, time: Duration) -> Result<Sieg
     while let Some(ended) = attackers.join_next().await {
         let attacker = ended
             .map_err(|error| error.to_string())?
-            .map_err(|error| format!("an attacker had no sandbox: {error}"))?;
+            .map_err(|error| format!("an attacker had no sandbox: {}", words(error)))?;
         rounds += attacker.rounds;
         replaced += attacker.replaced;
     }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::case::{Numbers, User};
 use crate::keeper::random_text;
+use crate::neighbour::Belongings;
 use crate::program::{self, Report};
 
 /// What is kept of a program's output.
@@ -287,7 +288,7 @@ impl Actor {
 pub(crate) struct Neighbour {
     pub(crate) actor: Actor,
     /// What can be aimed at in it.
-    pub(crate) target: Map<String, Value>,
+    pub(crate) belongings: Belongings,
 }
 
 impl Neighbour {
@@ -302,13 +303,11 @@ impl Neighbour {
         let text = program::text(NEIGHBOUR, &target);
         let performance = actor.perform(&text, User::Root, "/").await;
         let report = performance.report().map_err(StageError::Neighbour)?;
-        let described = serde_json::from_str(&report.got)
-            .map_err(|error| StageError::Neighbour(format!("{error}: {}", report.got)));
-        match described {
-            Ok(target) => Ok(Self { actor, target }),
-            Err(error) => {
+        match Belongings::read(&report.got) {
+            Ok(belongings) => Ok(Self { actor, belongings }),
+            Err(why) => {
                 actor.close().await;
-                Err(error)
+                Err(StageError::Neighbour(why))
             }
         }
     }

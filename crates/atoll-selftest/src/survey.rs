@@ -4,6 +4,7 @@
 use crate::Ground;
 use crate::case::{Numbers, User};
 use crate::program;
+use crate::runner::shown;
 use crate::stage::{Connection, Stage};
 
 const SURVEY: &str = include_str!("../attacks/survey.py");
@@ -23,7 +24,7 @@ pub async fn survey(ground: &Ground) -> Result<String, String> {
         let actor = stage
             .open(&Numbers::new(), Vec::new(), Connection::None)
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| shown(&error.to_string()))?;
         for (user, name) in [(User::Root, "root"), (User::Template, stage.user.as_str())] {
             let program = program::text(SURVEY, &serde_json::Map::new());
             let report = actor.perform(&program, user, "/").await.report();

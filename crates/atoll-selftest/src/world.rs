@@ -36,7 +36,7 @@ pub fn enter_world() -> io::Result<()> {
 pub(crate) struct World {
     /// Where everything in it is.
     pub(crate) target: Map<String, Value>,
-    _held: room::Held,
+    held: room::Held,
 }
 
 impl World {
@@ -59,9 +59,11 @@ impl World {
         let mut target: Map<String, Value> =
             serde_json::from_str(&report.got).map_err(|error| error.to_string())?;
         target.insert("range".to_owned(), Value::from(range));
-        Ok(Self {
-            target,
-            _held: held,
-        })
+        Ok(Self { target, held })
+    }
+
+    /// Ends it, and waits for that.
+    pub(crate) async fn close(self) -> io::Result<()> {
+        self.held.close().await
     }
 }

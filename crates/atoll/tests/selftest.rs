@@ -7,8 +7,8 @@ mod harness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use atoll_engine::{
@@ -16,7 +16,7 @@ use atoll_engine::{
 };
 use atoll_selftest::{Case, CaseReport, Glob, Ground, Verdict};
 use harness::sandboxes::Sandboxes;
-use harness::{TestHome, binary, eventually, second_home, tier};
+use harness::{TestHome, binary, eventually, home_for_builds, second_home, tier};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -224,6 +224,16 @@ fn with_mistake(
     prepare: impl FnOnce(&TestHome, &PathBuf),
     mistake: fn(&mut SandboxSpec, &PathBuf),
 ) -> Vec<CaseReport> {
+    with_room(pattern, prepare, mistake, |source| Ok(source.to_owned()))
+}
+
+/// The same, with another tree for the control room than that of the template's source.
+fn with_room(
+    pattern: &str,
+    prepare: impl FnOnce(&TestHome, &PathBuf),
+    mistake: fn(&mut SandboxSpec, &PathBuf),
+    room: impl FnOnce(&Path) -> Result<PathBuf, String>,
+) -> Vec<CaseReport> {
     let sandboxes = Sandboxes::new();
     let runtime = MonitoredRuntime::new(sandboxes.config.clone(), tier());
     with_mistake_of(&sandboxes, runtime, pattern, prepare, mistake)
@@ -248,6 +258,7 @@ fn with_mistake_of(
     let ground = Ground {
         home: sandboxes.home.path().to_owned(),
         program: binary(),
+        room: room(spec.layers.last().unwrap()),
         layers: spec.layers,
         user: "user".to_owned(),
         range: "10.87.0.0/16".to_owned(),
@@ -456,4 +467,246 @@ fn a_killed_selftest_leaves_nothing() {
     home.run(["template", "list"]);
     assert_no_canaries(&home);
     home.assert_nothing_left("after SIGKILL of all of it");
+}
+
+/// A `python3` that reaches for the host before it does what it is asked for.
+const HOSTILE: &str = r#"
+name = "hostile"
+from = { template = "base" }
+user = "user"
+
+[[steps]]
+user = "root"
+run = """
+real=$(readlink -f /usr/bin/python3)
+rm /usr/bin/python3
+cat > /usr/bin/python3 <<END
+#!/bin/sh
+echo ran > /tmp/ran
+echo owned > /proc/1/root@MARKER@
+exec $real "\\$@"
+END
+chmod 755 /usr/bin/python3
+"""
+"#;
+
+#[test]
+fn a_hostile_interpreter_in_a_template_never_runs_on_the_host() {
+    let home = home_for_builds();
+    let marker = home.work().join("marker");
+    let spec = HOSTILE.replace("@MARKER@", marker.to_str().unwrap());
+    home.file("hostile.toml", spec);
+    home.run(["template", "build", "hostile.toml"]).succeeded();
+    let inside = home.run([
+        "run",
+        "--template",
+        "hostile",
+        "--lang",
+        "bash",
+        "-c",
+        "python3 -c 1; cat /tmp/ran",
+    ]);
+    assert_eq!(inside.stdout, "ran\n", "{inside:#?}");
+    // One with a control in a room of the host, and one of the network, whose world is one too.
+    for case in ["host-files.read-canary", "network.redirect"] {
+        let finished = home.run([
+            "selftest",
+            "--tier",
+            "container",
+            "--template",
+            "hostile",
+            "--only",
+            case,
+            "--json",
+        ]);
+        assert_eq!(outcomes(&finished)[case], "held", "{finished:#?}");
+        assert!(
+            !marker.exists(),
+            "{case}: a program of the template was root of the host"
+        );
+    }
+}
+
+#[test]
+fn without_a_room_that_the_host_made_nothing_is_proven() {
+    let play = |room: fn(&Path) -> Result<PathBuf, String>| {
+        let mut reports = with_room("host-files.read-canary", |_, _| (), |_, _| (), room);
+        let report = reports.remove(0);
+        (report.outcome, report.reason.unwrap_or_default())
+    };
+    let (outcome, reason) = play(|_| Err("there is no `base`".to_owned()));
+    assert_eq!(outcome, Verdict::Inconclusive);
+    assert!(reason.contains("there is no `base`"), "{reason}");
+    // A tree without an interpreter; it must be a directory that is there.
+    let (outcome, reason) = play(|source| Ok(source.join("media")));
+    assert_eq!(outcome, Verdict::Inconclusive);
+    assert!(reason.contains("the room cannot run `python3`"), "{reason}");
+}
+
+#[test]
+fn a_neighbour_that_names_files_of_the_host_is_not_believed() {
+    let reports = with_mistake(
+        "neighbours.file",
+        |_, layer| {
+            let belongings = r#"{"scratch": "/etc/shadow"}"#;
+            let report = serde_json::json!({"success": true, "got": belongings});
+            let program = layer.join("usr/bin/python3");
+            fs::create_dir_all(program.parent().unwrap()).unwrap();
+            fs::write(&program, format!("#!/bin/sh\necho '{report}'\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        },
+        |spec, layer| spec.layers.insert(0, layer.clone()),
+    );
+    let reason = reports[0].reason.clone().unwrap_or_default();
+    assert_eq!(reports[0].outcome, Verdict::Inconclusive, "{reports:#?}");
+    assert!(reason.contains("unknown field `scratch`"), "{reason}");
+}
+
+/// An order for the control room, carried out by hand.
+struct Room {
+    directory: tempfile::TempDir,
+    order: Value,
+}
+
+impl Room {
+    /// One that runs `program` in the tree of `base`, with a canaries' directory on the disk.
+    fn new(home: &TestHome, program: &str) -> Self {
+        let inspected = home.run(["template", "inspect", "base"]).json();
+        let source = inspected["layers"].as_array().unwrap().last().unwrap();
+        let source = source.as_str().unwrap().replace(':', "-");
+        let directory = tempfile::Builder::new()
+            .prefix("atoll-test-")
+            .tempdir_in("/var/tmp")
+            .unwrap();
+        for name in ["room", "open"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let order = serde_json::json!({
+            "layers": [home.path().join("layers").join(source)],
+            "room": directory.path().join("room"),
+            "canaries": directory.path().join("open"),
+            "namespaces": [],
+            "pids": "own",
+            "pivoted": false,
+            "leak": false,
+            "bare": false,
+            "directory": "/",
+            "program": program,
+        });
+        Self { directory, order }
+    }
+
+    fn enter(&self) -> std::process::Child {
+        let mut child = std::process::Command::new(binary())
+            .args(["selftest-part", "room"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let line = format!("{}\n", self.order);
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), line.as_bytes()).unwrap();
+        child
+    }
+}
+
+/// Whether a process with `word` on its command line lives.
+fn lives(word: &str) -> bool {
+    fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|part| part == word.as_bytes())
+    })
+}
+
+#[test]
+fn no_process_outlives_the_control_room() {
+    let home = second_home();
+    // Out of every group and session, without a parent, deaf to all but SIGKILL.
+    let program = "import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    for number in (1, 2, 3, 15):
+        signal.signal(number, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.execvp('sleep', ['sleep', '100000', '@WORD@'])
+    os._exit(0)
+while not os.path.exists('@END@'):
+    time.sleep(0.01)
+";
+    for (pids, ending) in [
+        ("own", "the program's end"),
+        ("own", "the end of the input"),
+        ("own", "a killed warden"),
+        ("host", "the program's end"),
+        ("host", "the end of the input"),
+    ] {
+        let context = format!("{pids}, {ending}");
+        let mut room = Room::new(&home, "");
+        let word = room.directory.path().file_name().unwrap();
+        // A number, for `sleep` adds them up.
+        let word = format!(
+            "0.{}",
+            word.to_str()
+                .unwrap()
+                .bytes()
+                .map(|byte| byte.to_string())
+                .collect::<String>()
+        );
+        let end = room.directory.path().join("open/end");
+        let program = program
+            .replace("@WORD@", &word)
+            .replace("@END@", end.to_str().unwrap());
+        room.order["program"] = program.into();
+        room.order["pids"] = pids.into();
+        let mut child = room.enter();
+        eventually(&format!("{context}: the detached process"), || {
+            lives(&word).then_some(())
+        });
+        match ending {
+            "the program's end" => fs::write(end, "").unwrap(),
+            "a killed warden" => child.kill().unwrap(),
+            _ => drop(child.stdin.take()),
+        }
+        let input = child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        drop(input);
+        match ending {
+            // The kernel does it, and tells nobody when it has.
+            "a killed warden" => eventually(&format!("{context}: its end"), || {
+                (!lives(&word)).then_some(())
+            }),
+            _ => assert!(!lives(&word), "{context}: {output:?}"),
+        }
+    }
+}
+
+#[test]
+fn links_in_the_tree_of_the_control_room_lead_nowhere() {
+    let home = second_home();
+    let room = Room::new(&home, "print('here')");
+    let mut child = room.enter();
+    let input = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(input);
+    assert_eq!(output.stdout, b"here\n", "{output:?}");
+
+    // The same with a link on the way to the canaries.
+    let mut room = Room::new(&home, "print('here')");
+    let (layer, victim) = (home.work().join("layer"), home.work().join("victim"));
+    let place = room.directory.path().strip_prefix("/").unwrap();
+    let link = layer.join(place);
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    fs::create_dir(&victim).unwrap();
+    symlink(&victim, link).unwrap();
+    let layers = room.order["layers"].as_array_mut().unwrap();
+    layers.insert(0, layer.to_str().unwrap().into());
+    let mut child = room.enter();
+    let input = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(input);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(said.contains("no place for"), "{said}");
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0, "{said}");
 }

@@ -2,12 +2,15 @@
 //! uploads, downloads, and what becomes a layer after a step of a build.
 
 use std::io::Cursor;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use atoll_engine::SandboxError;
 use atoll_store::{Blobs, Layers, no_progress};
+use rustix::fs::{Access, StatVfsMountFlags};
 use tokio::io::AsyncReadExt as _;
 
 use super::workspace;
@@ -21,6 +24,8 @@ use crate::stage::{Actor, StageError};
 const TRAP: &str = include_str!("../../attacks/trap.py");
 /// The user and group `nobody`.
 const NOBODY: u32 = 65534;
+/// The bit of a mode with which a program has the rights of its owner.
+const SET_USER_ID: u32 = 0o4000;
 const DOWNLOAD_LIMIT: u64 = 4096;
 
 /// Which privileged reader or writer is trapped.
@@ -72,7 +77,7 @@ impl Writer {
             ),
             Self::SetuidOnTheHost => (
                 "setuid.on-the-host",
-                "a set-user-id program of root made inside, run by an ordinary user of the host",
+                "a set-user-id program of root made inside, within reach of an ordinary user of the host",
                 "closed directories, and `nosuid` on the host's mount of the disk",
                 "the same file in an open directory, run by the same user",
             ),
@@ -142,7 +147,7 @@ async fn spring(writer: Writer, scene: &Scene, actor: &Actor) -> Result<Report, 
             Err(refused) => Ok(refused),
         },
         Writer::SetuidOnTheHost => Ok(match halted(actor).await? {
-            Ok(tree) => run_as_nobody(&tree.join("home/trap")),
+            Ok(tree) => within_reach_of_nobody(&tree.join("home/trap")),
             Err(refused) => refused,
         }),
     }
@@ -207,22 +212,68 @@ async fn import(scene: &Scene, tree: &Path) -> Result<Report, String> {
     })
 }
 
-/// Runs a program of the sandbox on the host, without any right.
-fn run_as_nobody(program: &Path) -> Report {
-    let made = std::fs::symlink_metadata(program);
-    if let Err(error) = made {
-        return Report::failed(format!("the file is not there for root either: {error}"));
-    }
-    let mut command = Command::new(program);
-    command.arg("-u").uid(NOBODY).gid(NOBODY).env_clear();
-    match command.output() {
-        Err(error) => Report::failed(error.to_string()),
-        Ok(output) => {
-            let uid = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-            Report {
-                success: uid == "0",
-                ..Report::failed(format!("it ran as user {uid}"))
-            }
+/// Whether an ordinary user of the host could run a program with the rights of its
+/// owner. It is the attacker's program, so it is never run: the kernel is asked.
+fn within_reach_of_nobody(program: &Path) -> Report {
+    let mode = match std::fs::symlink_metadata(program) {
+        Ok(metadata) => metadata.permissions().mode(),
+        Err(error) => {
+            return Report::failed(format!("the file is not there for root either: {error}"));
         }
+    };
+    let honoured = match rustix::fs::statvfs(program) {
+        Ok(mount) => !mount.f_flag.contains(StatVfsMountFlags::NOSUID),
+        Err(error) => return Report::failed(format!("its mount cannot be looked at: {error}")),
+    };
+    match asked_by_nobody(program) {
+        Err(error) => Report::failed(error.to_string()),
+        Ok(()) => Report {
+            success: honoured && mode & SET_USER_ID != 0,
+            ..Report::failed(format!(
+                "within reach, mode {mode:o}, set-user-id is {}",
+                if honoured { "honoured" } else { "ignored" }
+            ))
+        },
+    }
+}
+
+/// Asks the kernel, in the name of `nobody`, whether `program` may be run.
+fn asked_by_nobody(program: &Path) -> std::io::Result<()> {
+    let path = std::ffi::CString::new(program.as_os_str().as_bytes())?;
+    // What is run in the end is the host's own.
+    let mut command = Command::new("/bin/true");
+    command.uid(NOBODY).gid(NOBODY).env_clear();
+    let ask = move || Ok(rustix::fs::access(path.as_c_str(), Access::EXEC_OK)?);
+    // SAFETY: one system call, on memory that was allocated before the fork.
+    unsafe { command.pre_exec(ask) };
+    command.status().map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_can_reach_is_told_apart_without_running_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, marker) = (directory.path().join("trap"), directory.path().join("ran"));
+        fs::write(&program, format!("#!/bin/sh\n: > {}\n", marker.display())).unwrap();
+        let closed = |mode: u32| {
+            fs::set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
+            within_reach_of_nobody(&program)
+        };
+        fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
+        assert!(!closed(0o700).success, "{:?}", closed(0o700));
+        // Many hosts have their temporary directory on a mount that ignores the bit.
+        let mount = rustix::fs::statvfs(directory.path()).unwrap();
+        let honoured = !mount.f_flag.contains(StatVfsMountFlags::NOSUID);
+        let open = closed(0o777);
+        assert!(open.got.starts_with("within reach"), "{open:?}");
+        assert_eq!(open.success, honoured, "{open:?}");
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        assert!(!closed(0o777).success, "without the bit");
+        assert!(!marker.exists(), "it was run");
     }
 }

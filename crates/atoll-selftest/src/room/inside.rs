@@ -1,123 +1,71 @@
-//! The room from within: a process that gives up its view of the host's mounts.
+//! The room's processes, none of which outlives it.
+//!
+//! ```text
+//! selftest ── pipe ──▶ warden ──▶ first process ──▶ python3 ──▶ …
+//! ```
+//! The warden ends everything when the program ends, or when the pipe does,
+//! because the selftest is over, was interrupted or was killed. The first
+//! process is PID 1 of a pid namespace, which the kernel ends as a whole. Where
+//! a control needs the host's pids, there is none; then the warden is the
+//! parent of whoever loses theirs, and ends children until there is none left.
 
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, BufRead as _, Seek as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
-    mount_change, unmount,
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
+    set_parent_process_death_signal, setsid, wait, waitpid,
 };
-use rustix::process::{Signal, chroot, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::{LEAKED, Order};
-use crate::case::Namespace;
+use super::furnish::{furnish, open_directory};
+use super::{LEAKED, Order, Pids};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Reads an order from standard input, carries it out, and ends with its program
 /// or with the end of standard input, whichever comes first.
 pub(crate) fn enter() -> io::Result<ExitCode> {
+    // Ctrl-C is for the selftest; the warden notices its end.
+    setsid()?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     let order: Order = serde_json::from_str(&line).map_err(io::Error::other)?;
     let leaked = open_directory(order.canaries.parent().unwrap_or(&order.canaries))?;
     furnish(&order)?;
-    let child = start(&order, leaked)?;
-    watch(child)
+    match order.pids {
+        // SAFETY: this process has one thread, and only its children see the difference.
+        Pids::Own => unsafe { unshare_unsafe(UnshareFlags::NEWPID)? },
+        Pids::Host => set_child_subreaper(Some(getpid()))?,
+    }
+    // SAFETY: this process has one thread, so the child may do whatever it could.
+    match unsafe { libc::fork() } {
+        0 => be_first(&order, leaked),
+        pid => match Pid::from_raw(pid) {
+            Some(first) if pid > 0 => watch(first, order.pids),
+            _ => Err(io::Error::last_os_error()),
+        },
+    }
 }
 
-fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(
-        path,
-        OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+/// Runs the program. Whatever it leaves behind ends with this process.
+fn be_first(order: &Order, leaked: OwnedFd) -> io::Result<ExitCode> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let status = start(order, leaked)?.wait()?;
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(exit_code(code))
 }
 
-/// Mounts the root and moves into it.
-fn furnish(order: &Order) -> io::Result<()> {
-    let mut flags = UnshareFlags::NEWNS;
-    for namespace in &order.namespaces {
-        flags |= match namespace {
-            Namespace::Cgroup => UnshareFlags::NEWCGROUP,
-            Namespace::Ipc => UnshareFlags::NEWIPC,
-            Namespace::Mount => UnshareFlags::NEWNS,
-            Namespace::Net => UnshareFlags::NEWNET,
-            Namespace::Uts => UnshareFlags::NEWUTS,
-        };
-    }
-    // SAFETY: this process has one thread, and only its own view of the host changes.
-    unsafe { unshare_unsafe(flags)? };
-    mount_change(
-        "/",
-        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-    )?;
-    // Short names for layers that may be many: one mount takes a page of options.
-    let layers = order
-        .layers
-        .iter()
-        .map(|layer| open_directory(layer))
-        .collect::<io::Result<Vec<_>>>()?;
-    let room = &order.room;
-    mount(
-        "atoll-selftest",
-        room,
-        "tmpfs",
-        MountFlags::empty(),
-        Some(c"mode=0755"),
-    )?;
-    let root = room.join("root");
-    for name in ["root", "upper", "work"] {
-        fs::create_dir(room.join(name))?;
-    }
-    let lower: Vec<String> = layers
-        .iter()
-        .map(|layer| format!("/proc/self/fd/{}", layer.as_raw_fd()))
-        .collect();
-    let options = CString::new(format!(
-        "lowerdir={},upperdir={1}/upper,workdir={1}/work",
-        lower.join(":"),
-        room.display()
-    ))?;
-    mount(
-        "atoll-selftest",
-        &root,
-        "overlay",
-        MountFlags::empty(),
-        Some(options.as_c_str()),
-    )?;
-    let inner = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    if !order.bare {
-        for path in ["/proc", "/sys", "/dev"] {
-            mount_bind_recursive(path, inner(Path::new(path)))?;
-        }
-    }
-    mount(
-        "atoll-selftest",
-        inner(Path::new("/tmp")),
-        "tmpfs",
-        MountFlags::empty(),
-        Some(c"mode=1777"),
-    )?;
-    let canaries = inner(&order.canaries);
-    fs::create_dir_all(&canaries)?;
-    mount_bind(&order.canaries, &canaries)?;
-    std::env::set_current_dir(&root)?;
-    if order.pivoted {
-        rustix::process::pivot_root(".", ".")?;
-        unmount(".", UnmountFlags::DETACH)?;
-    } else {
-        chroot(".")?;
-    }
-    std::env::set_current_dir("/")
+fn exit_code(code: Option<i32>) -> ExitCode {
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 fn start(order: &Order, leaked: OwnedFd) -> io::Result<Child> {
@@ -143,14 +91,15 @@ fn start(order: &Order, leaked: OwnedFd) -> io::Result<Child> {
     };
     // SAFETY: only system calls, on memory that was allocated before the fork.
     unsafe { command.pre_exec(prepare) };
-    command.spawn()
+    command
+        .spawn()
+        .map_err(|error| io::Error::other(format!("the room cannot run `python3`: {error}")))
 }
 
-/// Waits for the program, or ends it when nobody waits for it any more.
-fn watch(mut child: Child) -> io::Result<ExitCode> {
-    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-    let pid = rustix::process::Pid::from_raw(pid).ok_or_else(|| io::Error::other("pid 0"))?;
-    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+/// The warden: waits for the first process, or ends it when nobody waits for
+/// the program any more, and leaves no process behind.
+fn watch(first: Pid, pids: Pids) -> io::Result<ExitCode> {
+    let process = pidfd_open(first, PidfdFlags::empty())?;
     let stdin = io::stdin();
     let mut sources = [
         PollFd::new(&process, PollFlags::IN),
@@ -158,11 +107,48 @@ fn watch(mut child: Child) -> io::Result<ExitCode> {
     ];
     poll(&mut sources, None)?;
     if sources[0].revents().is_empty() {
-        child.kill()?;
+        kill_process(first, Signal::KILL)?;
     }
-    let status = child.wait()?;
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal));
-    Ok(ExitCode::from(u8::try_from(code.unwrap_or(1)).unwrap_or(1)))
+    let ended = waitpid(Some(first), WaitOptions::empty())?;
+    match pids {
+        // The kernel has ended all of it before it told us.
+        Pids::Own => {}
+        Pids::Host => end_children()?,
+    }
+    Ok(exit_code(
+        ended.and_then(|(_, status)| status.exit_status()),
+    ))
+}
+
+/// Ends children, and theirs, which become ours, until there is none.
+fn end_children() -> io::Result<()> {
+    let own = getpid();
+    loop {
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            let Some(pid) = pid.and_then(Pid::from_raw) else {
+                continue;
+            };
+            if parent_of(pid) == Some(own) {
+                // One that has ended already is waited for below.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        // Nobody is missed: who was not seen above is a child of one who was.
+        match wait(WaitOptions::empty()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::CHILD) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The second field after the name, which may hold anything.
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    Pid::from_raw(fields.split_whitespace().nth(1)?.parse().ok()?)
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::case::{Attack, Case, Control, Numbers, Place, Program, Target, User};
 use crate::keeper::Keeper;
 use crate::program::{self, Report};
-use crate::room::{self, Order};
+use crate::room::{self, Order, Pids};
 use crate::stage::{Actor, Connection, Neighbour, Stage};
 use crate::world::World;
 use crate::{Ground, native};
@@ -22,7 +22,7 @@ pub(crate) struct Scene {
     pub(crate) stage: Stage,
     home: PathBuf,
     program: PathBuf,
-    layers: Vec<PathBuf>,
+    room: Result<PathBuf, String>,
     shared: Option<Actor>,
     neighbour: Option<Neighbour>,
     neighbour_secret: String,
@@ -46,7 +46,7 @@ impl Scene {
             stage,
             home: ground.home.clone(),
             program: ground.program.clone(),
-            layers: ground.layers.clone(),
+            room: ground.room.clone(),
             shared: None,
             neighbour: None,
             neighbour_secret: crate::keeper::random_text()?,
@@ -60,6 +60,9 @@ impl Scene {
             .chain(self.neighbour.map(|it| it.actor))
         {
             actor.close().await;
+        }
+        if let Some(world) = self.world {
+            world.close().await?;
         }
         self.keeper.finish().await
     }
@@ -141,7 +144,7 @@ impl Scene {
         if case.group == "neighbours" {
             self.neighbour().await?;
         }
-        let target = self.target(&[&program.target], &actor.token);
+        let target = self.target_inside(&[&program.target], &actor.token);
         let text = program::text(program.body, &target);
         let attack = attempt(actor, &text, program.user, &program.directories).await;
         let control = self.control(case, program, actor).await?;
@@ -167,6 +170,10 @@ impl Scene {
                 let text = program::text(program.body, &target);
                 let order = Order {
                     namespaces: namespaces.clone(),
+                    pids: match case.group.as_str() {
+                        "processes" => Pids::Host,
+                        _ => Pids::Own,
+                    },
                     pivoted: *pivoted,
                     leak: *leak,
                     directory: directory.to_owned(),
@@ -175,14 +182,14 @@ impl Scene {
                 self.in_room(&order).await
             }
             Control::Inside(aim) => {
-                let target = self.target(&[&program.target, aim], &actor.token);
+                let target = self.target_inside(&[&program.target, aim], &actor.token);
                 let text = program::text(program.body, &target);
                 actor.perform(&text, program.user, "/").await.report()
             }
             Control::Neighbour => {
                 let neighbour = self.neighbour().await?;
                 let token = neighbour.actor.token.clone();
-                let target = self.target(&[&program.target], &token);
+                let target = self.target_inside(&[&program.target], &token);
                 let text = program::text(program.body, &target);
                 let neighbour = self.neighbour().await?;
                 let performance = neighbour.actor.perform(&text, program.user, "/").await;
@@ -190,7 +197,7 @@ impl Scene {
             }
             Control::Looser(limits) => {
                 let actor = self.open_plain(limits).await?;
-                let target = self.target(&[&program.target], &actor.token);
+                let target = self.target_inside(&[&program.target], &actor.token);
                 let text = program::text(program.body, &target);
                 let report = actor.perform(&text, program.user, "/").await.report();
                 actor.close().await;
@@ -209,10 +216,10 @@ impl Scene {
             target.insert("step".to_owned(), name.to_owned());
             target
         };
-        let target = self.target(&[&step("act")], &actor.token);
+        let target = self.target_inside(&[&step("act")], &actor.token);
         let text = program::text(program.body, &target);
         let acted = actor.perform(&text, program.user, "/").await.report();
-        let target = self.target(&[&step("check")], &actor.token);
+        let target = self.target_inside(&[&step("check")], &actor.token);
         let text = program::text(program.body, &target);
         let neighbour = self.neighbour().await?;
         let attack = neighbour
@@ -249,6 +256,7 @@ impl Scene {
     /// The world of network cases, made when it is needed first.
     async fn world(&mut self) -> Result<(), String> {
         if self.world.is_none() {
+            self.room.clone()?;
             let order = self.order("");
             self.world = Some(World::open(&self.program, order, &self.range).await?);
         }
@@ -263,10 +271,11 @@ impl Scene {
     /// A plain order for the control room.
     pub(crate) fn order(&self, text: &str) -> Order {
         Order {
-            layers: self.layers.clone(),
+            layers: self.room.iter().cloned().collect(),
             room: self.keeper.room_directory(),
             canaries: self.keeper.open_directory(),
             namespaces: Vec::new(),
+            pids: Pids::Own,
             pivoted: false,
             leak: false,
             bare: false,
@@ -277,22 +286,32 @@ impl Scene {
 
     /// Runs a program in the control room.
     pub(crate) async fn in_room(&self, order: &Order) -> Result<Report, String> {
+        self.room.clone()?;
         room::perform(&self.program, order)
             .await
             .map_err(|error| error.to_string())?
             .report()
     }
 
-    /// What a program can aim at: canaries, the neighbour, and `more`, the last one first.
+    /// What a program in a sandbox can aim at: also the neighbour, as that describes itself.
+    fn target_inside(&self, more: &[&Target], token: &str) -> Map<String, Value> {
+        let mut target = match &self.neighbour {
+            Some(neighbour) => neighbour.belongings.target(),
+            None => Map::new(),
+        };
+        // Whatever a sandbox says, it says nothing about the host.
+        target.extend(self.target(more, token));
+        target
+    }
+
+    /// What a program can aim at, on the host too: canaries, and `more`, the last one first.
+    /// Nothing of it was said by a sandbox.
     pub(crate) fn target(&self, more: &[&Target], token: &str) -> Map<String, Value> {
         let mut target = self.keeper.target.clone();
         target.insert(
             "tier".to_owned(),
             Value::from(self.stage.tier().to_string()),
         );
-        if let Some(neighbour) = &self.neighbour {
-            target.extend(neighbour.target.clone());
-        }
         if let Some(world) = &self.world {
             target.extend(world.target.clone());
         }

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use atoll_control::templates::TemplateCatalog;
 use atoll_engine::{Runtime, Tier, TierVerdict};
 use atoll_selftest::{Case, CaseReport, Event, Glob, Ground, Verdict};
+use atoll_store::no_progress;
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -17,6 +18,9 @@ use crate::arguments::{SelftestArguments, SelftestTier};
 use crate::failure::{Hinted, OWN_FAILURE};
 use crate::home::{Home, require_root};
 use crate::terminal::{self, Progress};
+
+/// The built-in template whose source layer is the tree of the control room.
+const CONTROL_TEMPLATE: &str = "base";
 
 pub(crate) async fn selftest(
     home: &Home,
@@ -90,6 +94,7 @@ async fn attack(
         program: std::env::current_exe().context("cannot find this program's own file")?,
         runtimes: runtimes(home, arguments.tier, &layers, &template.user).await?,
         layers,
+        room: control_room(home, &catalog).await,
         user: template.user.clone(),
         range: home.slot_range().to_string(),
     };
@@ -145,6 +150,18 @@ async fn attack(
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The tree in which controls run as root of the host. It is never the template's that
+/// is tried, and never a layer that a step made: whoever writes those would get the host.
+async fn control_room(home: &Home, catalog: &TemplateCatalog) -> Result<PathBuf, String> {
+    let why = |error: anyhow::Error| format!("there is no control room: {error:#}");
+    let base = ensure_template(home, CONTROL_TEMPLATE).await.map_err(why)?;
+    let layer = base.source_layer().ok_or_else(|| {
+        format!("there is no control room: `{CONTROL_TEMPLATE}` has no layer of its source")
+    })?;
+    let tree = catalog.layers().ensure(layer, no_progress()).await;
+    tree.map_err(|error| why(error.into()))
 }
 
 /// Many attackers at once; fails when peaceful sandboxes beside them were disturbed.
