@@ -183,7 +183,7 @@ pub(crate) fn give_back(
     }
     Member::of(slot).leave()?;
     if let Ok(address) = range.address(slot) {
-        conntrack::cut(address, |_| true)?;
+        conntrack::cut_all(address)?;
     }
     Ok(())
 }
