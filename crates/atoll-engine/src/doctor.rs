@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::lease::HostLock;
 use crate::monitor::release;
-use crate::network::{self, Egress, Interface, egress_probe, uplink_probe};
+use crate::network::{self, Egress, egress_probe, uplink_probe};
 use crate::{
     Attachment, CgroupLayout, Limits, NetworkPolicy, Outcome, SandboxId, SandboxSpec, SlotRange,
 };
@@ -304,6 +304,6 @@ fn try_egress(home: &Path, range: &SlotRange) -> io::Result<Egress> {
         .and_then(|live| network::ensure_host(range, &live).map_err(io::Error::other));
     drop(lock);
     let tried = made.and_then(|()| egress_probe(lease.slot, range).map_err(io::Error::other));
-    release(home, &lease, &Outcome::Killed, Interface::MayBeHeld)?;
+    release(home, &lease, &Outcome::Killed)?;
     tried
 }

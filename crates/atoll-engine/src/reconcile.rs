@@ -12,7 +12,7 @@ use crate::host::file::write_state;
 use crate::host::process::boot_id;
 use crate::lease::HostLock;
 use crate::monitor::release;
-use crate::network::{Interface, forget_dead_hosts};
+use crate::network::forget_dead_hosts;
 use crate::record::Records;
 use crate::{Outcome, SandboxId};
 
@@ -37,7 +37,7 @@ pub fn reconcile() -> io::Result<Vec<SandboxId>> {
         let outcome = Outcome::Crashed {
             detail: "its monitor was killed".to_owned(),
         };
-        match release(&lease.home, &lease, &outcome, Interface::MayBeHeld) {
+        match release(&lease.home, &lease, &outcome) {
             Ok(()) => removed.push(lease.sandbox),
             Err(error) => {
                 let what = format!("sandbox {}: {error}", lease.sandbox);

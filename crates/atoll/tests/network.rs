@@ -27,7 +27,7 @@ use atoll_engine::{
 };
 use atoll_guest_client::ProcessEvent;
 use harness::sandboxes::{LIFETIME, Sandboxes, client, initialise};
-use harness::{TestHome, second_home};
+use harness::{TestHome, home_for_builds, second_home};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 /// An open address of the made-up internet, one more, and a private one.
@@ -398,4 +398,49 @@ sudo apt-get -qq update && apt-cache policy hello | grep -c Candidate
         "{counted}"
     );
     assert!(counted["dns"]["packets"].as_u64().unwrap() > 0, "{counted}");
+}
+
+#[test]
+fn gc_removes_interfaces_that_nobody_leases_and_nothing_else() {
+    on_own_host(|| {
+        let home = home_for_builds();
+        let program = home.file("wait.sh", "echo ready; cat; ls /sys/class/net");
+        let program = program.to_str().unwrap();
+        let mut running = home
+            .atoll(["run", "--net", "full", "--disk", "64M", program])
+            .start();
+        running.wait_for("ready");
+        shell(
+            "ip link add atl65000 type veth peer name other0
+            ip link add atl65001 type bridge",
+        );
+        let interfaces = || {
+            let shown = Command::new("ip").args(["-o", "link"]).output().unwrap();
+            let shown = String::from_utf8(shown.stdout).unwrap();
+            let names = shown
+                .lines()
+                .filter_map(|line| line.split([' ', '@', ':']).nth(2));
+            let names = names.filter(|name| name.starts_with("atl"));
+            names.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let before = interfaces();
+        assert_eq!(before.len(), 3, "{before:?}");
+
+        let gc = |options: &[&str]| home.atoll(["gc", "--json"]).and(options).finish().json();
+        assert_eq!(gc(&["--dry-run"])["interfaces"], 1);
+        assert_eq!(interfaces(), before, "a preview removes nothing");
+        assert_eq!(gc(&[])["interfaces"], 1);
+        let kept: Vec<_> = before
+            .into_iter()
+            .filter(|name| name != "atl65000")
+            .collect();
+        assert_eq!(
+            interfaces(),
+            kept,
+            "that of the sandbox, and one that is no veth"
+        );
+        assert_eq!(gc(&[])["interfaces"], 0);
+        let finished = running.finish();
+        assert!(finished.stdout.ends_with("eth0\nlo\n"), "{finished:#?}");
+    });
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::error::{NetworkError, kernel};
 use super::netlink::is;
-use super::nfnetlink::{Attributes, Message, Netfilter, attribute};
+use super::nfnetlink::{Attributes, Message, Netfilter, attribute, with_netfilter};
 
 // Numbers of the kernel's interface (linux/netfilter/nfnetlink_conntrack.h).
 const SUBSYSTEM: u16 = 1 << 8;
@@ -28,8 +28,7 @@ const TARGET: u16 = 2;
 
 /// Where the connections that `source` began lead to.
 pub(super) fn targets(source: Ipv4Addr) -> Result<Vec<Ipv4Addr>, NetworkError> {
-    Netfilter::open()
-        .and_then(|mut kernel| connections(&mut kernel, source))
+    with_netfilter(|kernel| connections(kernel, source))
         .map(|found| found.iter().map(|connection| connection.target).collect())
         .map_err(kernel(format!("list the connections of {source}")))
 }
@@ -37,16 +36,34 @@ pub(super) fn targets(source: Ipv4Addr) -> Result<Vec<Ipv4Addr>, NetworkError> {
 /// Forgets the connections of `source` whose target `is_cut`. What is still
 /// sent on one is judged as new, and answers to it find nobody.
 pub(super) fn cut(source: Ipv4Addr, is_cut: impl Fn(Ipv4Addr) -> bool) -> Result<(), NetworkError> {
-    let cut = || {
-        let mut kernel = Netfilter::open()?;
-        for connection in connections(&mut kernel, source)? {
-            if is_cut(connection.target) {
-                connection.delete(&mut kernel)?;
-            }
-        }
-        Ok(())
+    with_netfilter(|kernel| cut_one_by_one(kernel, source, is_cut))
+        .map_err(kernel(format!("cut connections of {source}")))
+}
+
+/// Forgets all connections of `source`.
+///
+/// The kernel has no index of them: it goes through its whole table either way,
+/// in 0.3 ms if it may pick them itself, in 10 ms if it has to list them.
+pub(super) fn cut_all(source: Ipv4Addr) -> Result<(), NetworkError> {
+    let cut = |kernel: &mut Netfilter| match kernel.ask(&begun_by(source, DELETE)) {
+        // Before Linux 6.11 it does not pick, and takes this for an incomplete name of one.
+        Err(error) if is(&error, Errno::INVAL) => cut_one_by_one(kernel, source, |_| true),
+        other => other.map(drop),
     };
-    cut().map_err(kernel(format!("cut connections of {source}")))
+    with_netfilter(cut).map_err(kernel(format!("cut all connections of {source}")))
+}
+
+fn cut_one_by_one(
+    kernel: &mut Netfilter,
+    source: Ipv4Addr,
+    is_cut: impl Fn(Ipv4Addr) -> bool,
+) -> io::Result<()> {
+    for connection in connections(kernel, source)? {
+        if is_cut(connection.target) {
+            connection.delete(kernel)?;
+        }
+    }
+    Ok(())
 }
 
 struct Connection {
@@ -94,14 +111,14 @@ impl Connection {
     }
 }
 
-fn connections(kernel: &mut Netfilter, source: Ipv4Addr) -> io::Result<Vec<Connection>> {
-    // The kernel sorts out the others: a busy host has many.
+/// A request that does `kind` to the connections that `source` began.
+fn begun_by(source: Ipv4Addr, kind: u16) -> Message {
     let addresses = Attributes::new().bytes(SOURCE, &source.octets());
     let filter = Attributes::new()
         .bytes(FILTER_ORIGINAL, &BY_SOURCE.to_ne_bytes())
         .bytes(FILTER_REPLY, &[0; 4]);
-    let request = Message {
-        kind: GET,
+    Message {
+        kind,
         flags: 0,
         family: FAMILY_IPV4,
         attributes: Attributes::new()
@@ -110,8 +127,12 @@ fn connections(kernel: &mut Netfilter, source: Ipv4Addr) -> io::Result<Vec<Conne
                 &Attributes::new().nested(TUPLE_ADDRESSES, &addresses),
             )
             .nested(FILTER, &filter),
-    };
-    let parts = kernel.list(&request)?;
+    }
+}
+
+fn connections(kernel: &mut Netfilter, source: Ipv4Addr) -> io::Result<Vec<Connection>> {
+    // The kernel sorts out the others: a busy host has many.
+    let parts = kernel.list(&begun_by(source, GET))?;
     Ok(parts
         .iter()
         .filter_map(|part| Connection::read(part, source))

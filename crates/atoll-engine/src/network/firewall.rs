@@ -145,26 +145,32 @@ pub(super) fn ruleset(range: &SlotRange) -> String {
     # Before any redirection of the host's own: what was asked for is judged.
     chain judgement {{
         type filter hook prerouting priority mangle; policy accept;
-        iifname {sandbox} ip daddr {GATEWAY} meta l4proto {{ tcp, udp }} th dport 53 goto names
-        iifname {sandbox} ct state != {{ established, related }} jump judge
+        iifname {sandbox} goto judge
+    }}
+
+    # Most packets belong to a connection that was judged, and go no further than its second rule.
+    chain judge {{
+        ip daddr {GATEWAY} meta l4proto {{ tcp, udp }} th dport 53 goto names
+        ct state established,related accept
+        ip daddr {range} goto deny_{other}
+        fib daddr type != unicast goto unusual
+        ip daddr @closed goto deny_{closed_range}
+        meta l4proto != {{ tcp, udp, icmp }} goto deny_{protocol}
+        icmp type != echo-request goto deny_{protocol}
+        ct state invalid goto deny_{protocol}
+        iifname . ip daddr @{ALLOWED} accept
+        iifname . ip daddr @{REFUSED} goto deny_{policy}
+    }}
+
+    chain unusual {{
+        fib daddr type local goto deny_{host}
+        goto deny_{closed_range}
     }}
 
     # Every query, not only the first of a conversation.
     chain names {{
         iifname @{DNS} accept
         goto deny_{dns}
-    }}
-
-    chain judge {{
-        ip daddr {range} goto deny_{other}
-        fib daddr type local goto deny_{host}
-        ip daddr @closed goto deny_{closed_range}
-        fib daddr type != unicast goto deny_{closed_range}
-        meta l4proto != {{ tcp, udp, icmp }} goto deny_{protocol}
-        icmp type != echo-request goto deny_{protocol}
-        ct state invalid goto deny_{protocol}
-        iifname . ip daddr @{ALLOWED} accept
-        iifname . ip daddr @{REFUSED} goto deny_{policy}
     }}
 
     chain forward {{
@@ -195,7 +201,8 @@ pub(super) fn ruleset(range: &SlotRange) -> String {
 
     chain output {{
         type filter hook output priority filter; policy accept;
-        oifname {sandbox} ct state != {{ established, related }} jump dialed
+        ct state established,related accept
+        oifname {sandbox} jump dialed
     }}
 
     chain dialed {{

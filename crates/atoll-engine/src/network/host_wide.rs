@@ -13,6 +13,7 @@
 
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -132,7 +133,7 @@ impl<'a> HostWide<'a> {
         self.ensure_with(range, |ruleset| {
             nft::replace_tables(ruleset)?;
             // Every end of a sandbox takes its connections away: say now if that cannot be.
-            conntrack::targets(range.address(0)?)?;
+            conntrack::cut_all(Ipv4Addr::UNSPECIFIED)?;
             // Fail closed: who cannot be made known again has no network any more.
             live.iter().try_for_each(|(slot, policy)| {
                 Member::of(*slot).join(range.address(*slot)?, policy)

@@ -16,7 +16,7 @@ use super::firewall::{
     ALLOWED, DNS, Family, RECEIVED, REFUSED, SENT, TABLE, denied_set, family_of,
 };
 use super::netlink::is;
-use super::nfnetlink::{Attributes, Message, Netfilter, attribute, attributes};
+use super::nfnetlink::{Attributes, Message, Netfilter, attribute, attributes, with_netfilter};
 use super::nft::SUBSYSTEM;
 use super::policy::NetworkPolicy;
 use super::slot::interface_name;
@@ -191,7 +191,7 @@ impl Member {
         let messages = messages(Verb::Add, &elements);
         let join = || {
             creates(HostObject::NetworkMember, || {
-                Netfilter::open()?.transact(&messages)
+                with_netfilter(|kernel| kernel.transact(&messages))
             })
         };
         let joined = match join() {
@@ -213,37 +213,35 @@ impl Member {
 
     /// Puts `policy` in place of what it had, in one step. Counters go on.
     pub(super) fn change(&self, policy: &NetworkPolicy) -> Result<(), NetworkError> {
-        let change = || {
-            let mut kernel = Netfilter::open()?;
-            let mut changes = messages(Verb::Remove, &self.listed(&mut kernel)?);
+        let change = |kernel: &mut Netfilter| {
+            let mut changes = messages(Verb::Remove, &self.listed(kernel)?);
             changes.extend(messages(Verb::Add, &self.lists(policy)));
             let dns = self.named(Family::Inet, DNS);
-            match (traffic(&mut kernel, &dns)?, policy.resolves_names()) {
+            match (traffic(kernel, &dns)?, policy.resolves_names()) {
                 (None, true) => changes.extend(messages(Verb::Add, &[dns])),
                 (Some(_), false) => changes.extend(messages(Verb::Remove, &[dns])),
                 _ => {}
             }
             kernel.transact(&changes)
         };
-        change().map_err(kernel(format!("change the lists of `{}`", self.interface)))
+        with_netfilter(change).map_err(kernel(format!("change the lists of `{}`", self.interface)))
     }
 
     /// Takes out whatever is there of it; where there is nothing, that is done already.
     pub(super) fn leave(&self) -> Result<(), NetworkError> {
-        let leave = || {
-            let mut kernel = Netfilter::open()?;
-            let mut elements = self.listed(&mut kernel)?;
+        let leave = |kernel: &mut Netfilter| {
+            let mut elements = self.listed(kernel)?;
             for place in self.places() {
-                if traffic(&mut kernel, &place)?.is_some() {
+                if traffic(kernel, &place)?.is_some() {
                     elements.push(place);
                 }
             }
             kernel.transact(&messages(Verb::Remove, &elements))
         };
-        let mut result = leave();
+        let mut result = with_netfilter(leave);
         for _ in 1..ATTEMPTS {
             match &result {
-                Err(error) if is(error, Errno::NOENT) => result = leave(),
+                Err(error) if is(error, Errno::NOENT) => result = with_netfilter(leave),
                 _ => break,
             }
         }
@@ -288,9 +286,8 @@ impl Member {
 
     /// What was counted of it; `None` when the rules do not know it.
     pub(super) fn usage(&self) -> Result<Option<NetworkUsage>, NetworkError> {
-        let read = || {
-            let mut kernel = Netfilter::open()?;
-            let mut count = |family, set: &str| traffic(&mut kernel, &self.named(family, set));
+        let read = |kernel: &mut Netfilter| {
+            let mut count = |family, set: &str| traffic(kernel, &self.named(family, set));
             let Some(sent) = count(Family::Inet, SENT)? else {
                 return Ok(None);
             };
@@ -311,7 +308,7 @@ impl Member {
             }
             Ok(Some(usage))
         };
-        read().map_err(kernel(format!("read the counters of `{}`", self.interface)))
+        with_netfilter(read).map_err(kernel(format!("read the counters of `{}`", self.interface)))
     }
 
     /// IPv6 that the kernel dropped because it is switched off on the interface; it counts no bytes.

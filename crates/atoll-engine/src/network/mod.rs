@@ -183,7 +183,25 @@ pub(crate) fn give_back(
     }
     Member::of(slot).leave()?;
     if let Ok(address) = range.address(slot) {
-        conntrack::cut(address, |_| true)?;
+        conntrack::cut_all(address)?;
     }
     Ok(())
+}
+
+/// Slots that have an interface on this host although they are not in `leased`:
+/// something keeps the namespace of a sandbox that ended, or its lease was removed by hand.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub(crate) fn strays(leased: &[u16]) -> Result<Vec<u16>, NetworkError> {
+    veth::strays(leased)
+}
+
+/// Takes away the interface of a stray slot and what the rules know of it.
+///
+/// # Errors
+/// When the kernel refuses; it can be repeated.
+pub(crate) fn remove_stray(slot: u16) -> Result<(), NetworkError> {
+    veth::reap(slot)?;
+    Member::of(slot).leave()
 }

@@ -2,12 +2,15 @@
 //! conversation. Asked directly where starting `nft` would cost more than the
 //! rest of the network.
 
+use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
 use rtnetlink::sys::protocols::NETLINK_NETFILTER;
 use rtnetlink::sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use super::host_network::HostNetwork;
 
 /// How long the kernel may take for one answer.
 const ANSWER_BOUND: Duration = Duration::from_secs(5);
@@ -134,9 +137,32 @@ enum Said {
     Failed(i32),
 }
 
+thread_local! {
+    /// The conversation of this thread, and with which namespace.
+    static KEPT: Cell<Option<(HostNetwork, Netfilter)>> = const { Cell::new(None) };
+}
+
+/// Has `call` converse with the netfilter of the calling thread's network namespace.
+///
+/// The socket is kept for this thread's next call. Whoever closes one a moment
+/// after anything was removed waits until the kernel has freed it, up to 20 ms
+/// in which nobody else can change rules; a monitor closes its own when it exits.
+pub(super) fn with_netfilter<T>(
+    call: impl FnOnce(&mut Netfilter) -> io::Result<T>,
+) -> io::Result<T> {
+    let here = HostNetwork::current()?;
+    let kept = KEPT.take().filter(|(host, _)| *host == here);
+    let mut kernel = match kept {
+        Some((_, kernel)) => kernel,
+        None => Netfilter::open()?,
+    };
+    let result = call(&mut kernel);
+    KEPT.set(Some((here, kernel)));
+    result
+}
+
 impl Netfilter {
-    /// Opens a socket in the calling thread's network namespace.
-    pub(super) fn open() -> io::Result<Self> {
+    fn open() -> io::Result<Self> {
         let socket = Socket::new(NETLINK_NETFILTER)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_BOUND))?;
         Ok(Self {

@@ -7,10 +7,12 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 
 use super::error::{NetworkError, kernel};
 use super::firewall::{Family, INNER_SOURCE, TABLE};
-use super::nfnetlink::{Attributes, Message, Netfilter};
+use super::netlink::is;
+use super::nfnetlink::{Attributes, Message, Netfilter, with_netfilter};
 use super::slot::GUEST;
 use crate::host::program;
 
@@ -34,21 +36,55 @@ fn removal() -> String {
 
 /// Puts `ruleset` in place of whatever our tables held, in one step.
 pub(super) fn replace_tables(ruleset: &str) -> Result<(), NetworkError> {
-    let script = format!("{}{ruleset}", removal());
+    // Nothing is removed where nothing is: `nft` would wait about 20 ms for that.
+    let removal = if tables_exist()? {
+        removal()
+    } else {
+        String::new()
+    };
+    let script = format!("{removal}{ruleset}");
     run("load the rules for sandboxes", &["--file", "-"], &script)?;
-    Netfilter::open()
-        .and_then(|mut kernel| kernel.transact(&[inner_source_rule()]))
+    with_netfilter(|kernel| kernel.transact(&[inner_source_rule()]))
         .map_err(kernel("add the rule for ICMP errors"))
 }
 
 /// Removes our tables; those that are not there are removed already.
+///
+/// By message, not by `nft`: the last sandbox of a host waits for this.
 pub(super) fn remove_tables() -> Result<(), NetworkError> {
-    run(
-        "remove the rules for sandboxes",
-        &["--file", "-"],
-        &removal(),
-    )
-    .map(drop)
+    let messages: Vec<Message> = Family::ALL
+        .into_iter()
+        .flat_map(|family| {
+            // The first makes sure that there is one to delete.
+            let make = table_message(NEW_TABLE, FLAG_CREATE, family);
+            [make, table_message(DELETE_TABLE, 0, family)]
+        })
+        .collect();
+    with_netfilter(|kernel| kernel.transact(&messages))
+        .map_err(kernel("remove the rules for sandboxes"))
+}
+
+fn table_message(kind: u16, flags: u16, family: Family) -> Message {
+    Message {
+        kind,
+        flags,
+        family: family.number(),
+        attributes: Attributes::new().text(TABLE_NAME, TABLE),
+    }
+}
+
+/// Whether any of our tables is there, be it empty.
+fn tables_exist() -> Result<bool, NetworkError> {
+    let look = |kernel: &mut Netfilter| {
+        for family in Family::ALL {
+            match kernel.ask(&table_message(GET_TABLE, 0, family)) {
+                Err(error) if is(&error, Errno::NOENT) => {}
+                other => return other.map(|_| true),
+            }
+        }
+        Ok(false)
+    };
+    with_netfilter(look).map_err(kernel("look for the nft tables `atoll`"))
 }
 
 /// Runs `nft` with `script` on its standard input and returns what it printed.
@@ -120,10 +156,14 @@ fn read_back(mut file: File) -> io::Result<String> {
 
 // Numbers of the kernel's interface (linux/netfilter/nf_tables.h).
 pub(super) const SUBSYSTEM: u16 = 10 << 8;
+const NEW_TABLE: u16 = SUBSYSTEM;
+const GET_TABLE: u16 = SUBSYSTEM | 1;
+const DELETE_TABLE: u16 = SUBSYSTEM | 2;
 const NEW_RULE: u16 = SUBSYSTEM | 6;
 const GET_RULE: u16 = SUBSYSTEM | 7;
 const FLAG_CREATE: u16 = 0x400;
 const FLAG_APPEND: u16 = 0x800;
+const TABLE_NAME: u16 = 1;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
 const RULE_EXPRESSIONS: u16 = 4;
@@ -190,8 +230,7 @@ fn inner_source_rule() -> Message {
 /// Asked of the kernel directly: this runs at every create, and starting
 /// `nft` would cost more than the rest of the network.
 pub(super) fn rule_count() -> Result<usize, NetworkError> {
-    let count = || {
-        let mut kernel = Netfilter::open()?;
+    let count = |kernel: &mut Netfilter| {
         let mut rules = 0;
         for family in Family::ALL {
             let request = Message {
@@ -204,7 +243,7 @@ pub(super) fn rule_count() -> Result<usize, NetworkError> {
         }
         Ok(rules)
     };
-    count().map_err(kernel(
+    with_netfilter(count).map_err(kernel(
         "ask the kernel for the rules of the nft tables `atoll`",
     ))
 }

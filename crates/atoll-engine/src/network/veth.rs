@@ -133,6 +133,23 @@ pub(super) fn live_veths() -> Result<Vec<u16>, NetworkError> {
     Ok(slots_in(&table))
 }
 
+/// Slots not in `leased` whose host-side interface exists and is a veth.
+pub(super) fn strays(leased: &[u16]) -> Result<Vec<u16>, NetworkError> {
+    let mut host = Netlink::open()?;
+    let mut found = Vec::new();
+    for slot in live_veths()? {
+        let name = interface_name(slot);
+        let interface = host
+            .interface(&name)
+            .map_err(kernel(format!("look for `{name}`")))?;
+        let is_veth = interface.is_some_and(|interface| interface.kind == InterfaceKind::Veth);
+        if is_veth && !leased.contains(&slot) {
+            found.push(slot);
+        }
+    }
+    Ok(found)
+}
+
 fn slots_in(table: &str) -> Vec<u16> {
     let names = table
         .lines()
