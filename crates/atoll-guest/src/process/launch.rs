@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::pty::OpenptFlags;
@@ -129,7 +130,7 @@ pub(crate) fn environment(
 
 /// Starts a command and waits until it runs. Must be called on the main
 /// thread: a reaper's life is bound to the thread that forks it.
-pub(crate) async fn launch(launch: Launch, spare: &Spare) -> Result<Launched, LaunchError> {
+pub(crate) async fn launch(launch: Launch, spare: &Arc<Spare>) -> Result<Launched, LaunchError> {
     let (ends, streams) = open_streams(launch.streams, &launch.user)?;
     let order = Order {
         cmd: launch.cmd,
@@ -170,15 +171,15 @@ pub(crate) struct Behind {
 pub(crate) async fn start(
     order: &Order,
     streams: [OwnedFd; 3],
-    spare: &Spare,
+    spare: &Arc<Spare>,
 ) -> Result<Behind, LaunchError> {
     let late = || io::Error::from(io::ErrorKind::TimedOut);
     let (reaper, control) = timeout(START_BOUND, spare.order(order, &streams))
         .await
         .map_err(|_| late())??;
     drop(streams);
-    // While the command starts, so that the next one need not wait.
-    spare.refill();
+    // So that the next one need not wait.
+    spare.replace();
 
     let mut reports = Reports(BufReader::new(control).lines());
     let Ok(report) = timeout(START_BOUND, reports.next()).await else {

@@ -49,17 +49,17 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// An empty table.
-    pub(crate) fn new(settings: Arc<Settings>) -> Self {
+    /// An empty table; the first command takes `spare`.
+    pub(crate) fn new(settings: Arc<Settings>, spare: Spare) -> Self {
         Self {
             settings,
             by_pid: Arc::default(),
-            spare: Arc::default(),
+            spare: Arc::new(spare),
         }
     }
 
     /// Where reapers wait for commands.
-    pub(crate) fn spare(&self) -> &Spare {
+    pub(crate) fn spare(&self) -> &Arc<Spare> {
         &self.spare
     }
 

@@ -7,14 +7,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-use super::reaper::Order;
+use super::reaper::{self, Order};
 use crate::COMMAND_REAPER;
+use crate::boot::is_on_gvisor;
+
+/// Under gVisor a start takes so much of the processor that the next reaper
+/// would only slow down the command that was just started.
+const GVISOR_PAUSE: Duration = Duration::from_millis(150);
 
 /// A reaper that waits for its order.
 #[derive(Debug)]
@@ -28,6 +34,17 @@ struct Waiting {
 pub(crate) struct Spare(Mutex<Option<Waiting>>);
 
 impl Spare {
+    /// With a first reaper that is a fork of this process: gVisor takes long to
+    /// start a program, and everybody waits for the guest now. Where that fails,
+    /// the first command tries again, and says so.
+    ///
+    /// # Safety
+    /// This process must have one thread, so that its fork may run any code.
+    pub(crate) unsafe fn forked() -> Self {
+        // SAFETY: the caller promises it.
+        Self(Mutex::new(unsafe { Waiting::fork() }.ok()))
+    }
+
     /// Hands a command and its streams to a reaper and returns the reaper's
     /// pid and the socket on which it reports.
     pub(crate) async fn order(
@@ -54,9 +71,22 @@ impl Spare {
         Ok((pid, control))
     }
 
-    /// Starts the next one. Where that fails, so would the next command, and
-    /// says so.
-    pub(crate) fn refill(&self) {
+    /// Starts the next one where that disturbs the command that was just
+    /// started least.
+    pub(crate) fn replace(self: &Arc<Self>) {
+        if !is_on_gvisor() {
+            return self.refill();
+        }
+        let spare = Arc::clone(self);
+        // On this same thread, which forks all reapers.
+        tokio::spawn(async move {
+            tokio::time::sleep(GVISOR_PAUSE).await;
+            spare.refill();
+        });
+    }
+
+    /// Where this fails, so would the next command, and says so.
+    fn refill(&self) {
         self.with(|waiting| {
             if waiting.is_none() {
                 *waiting = Waiting::spawn().ok();
@@ -70,6 +100,23 @@ impl Spare {
 }
 
 impl Waiting {
+    /// # Safety
+    /// This process must have one thread.
+    unsafe fn fork() -> io::Result<Self> {
+        let (control, theirs) = StdUnixStream::pair()?;
+        // SAFETY: the only thread forks, so the child may run any code; it
+        // leaves by `_exit` without unwinding into the parent's stack.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                let status = i32::from(become_reaper(&theirs).is_err());
+                // SAFETY: ends only the child; nothing of it is dropped.
+                unsafe { libc::_exit(status) }
+            }
+            pid => Ok(Self { pid, control }),
+        }
+    }
+
     fn spawn() -> io::Result<Self> {
         let (control, theirs) = StdUnixStream::pair()?;
         let child = Command::new("/proc/self/exe")
@@ -86,6 +133,15 @@ impl Waiting {
             control,
         })
     }
+}
+
+/// Makes a fork of the guest what a program started as a reaper is: the socket
+/// is its standard input, and it has nothing else of the guest.
+fn become_reaper(control: &StdUnixStream) -> io::Result<()> {
+    rustix::stdio::dup2_stdin(control)?;
+    // SAFETY: whoever calls ends without using or dropping any of these.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    reaper::obey()
 }
 
 /// Sends the descriptors with one byte that carries them.
