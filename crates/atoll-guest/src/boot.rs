@@ -79,13 +79,12 @@ struct Outside {
 /// listens on `network` as well as on the loopback interface.
 pub(crate) fn run(network: Option<Network>) -> Result<(), BootError> {
     let inherited = prepare_process().map_err(BootError::Process)?;
-    let (mut outside, mut spare) = (None, Spare::default());
+    let (mut outside, mut spare) = (None, Arc::<Spare>::default());
     if let Some(network) = network {
         ON_GVISOR.store(true, Ordering::Relaxed);
         // The host connects while the rest is made; it is served when all is.
         outside = Some(open(network, inherited.as_ref()).map_err(BootError::Serve)?);
-        // SAFETY: no other thread exists yet.
-        spare = unsafe { Spare::forked() };
+        spare = Spare::with_starter().map_err(BootError::Serve)?;
         // It has done its work; where it is not, nothing has to be done.
         let _ = std::fs::remove_file(TMP_MARKER);
     }
@@ -188,7 +187,7 @@ pub(crate) fn is_init() -> bool {
 async fn serve(
     listen: Option<SocketAddr>,
     outside: Option<Outside>,
-    spare: Spare,
+    spare: Arc<Spare>,
     lifeline: Option<OwnedFd>,
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;

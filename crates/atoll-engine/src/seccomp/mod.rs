@@ -4,8 +4,10 @@
 //! `seccomp` section of the bundle. What is not listed fails with `ENOSYS`, so
 //! that programs fall back as on an older kernel; what is listed in [`REFUSED`]
 //! fails with `EPERM`, because pretending it does not exist would confuse more.
+//! `membarrier` is for gVisor's own processes.
 
 mod calls;
+mod membarrier;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +27,7 @@ const NAMESPACE_FLAGS: u64 = 0x7E02_0000;
 const SOCKET_FAMILIES: [u64; 5] = [1, 2, 10, 16, 17];
 
 use calls::{ALLOWED, REFUSED};
+pub(crate) use membarrier::refuse_membarrier;
 
 /// The profile could not be expressed.
 #[derive(Debug, thiserror::Error)]

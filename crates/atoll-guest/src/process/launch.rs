@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::pty::OpenptFlags;
@@ -130,7 +129,7 @@ pub(crate) fn environment(
 
 /// Starts a command and waits until it runs. Must be called on the main
 /// thread: a reaper's life is bound to the thread that forks it.
-pub(crate) async fn launch(launch: Launch, spare: &Arc<Spare>) -> Result<Launched, LaunchError> {
+pub(crate) async fn launch(launch: Launch, spare: &Spare) -> Result<Launched, LaunchError> {
     let (ends, streams) = open_streams(launch.streams, &launch.user)?;
     let order = Order {
         cmd: launch.cmd,
@@ -171,7 +170,7 @@ pub(crate) struct Behind {
 pub(crate) async fn start(
     order: &Order,
     streams: [OwnedFd; 3],
-    spare: &Arc<Spare>,
+    spare: &Spare,
 ) -> Result<Behind, LaunchError> {
     let late = || io::Error::from(io::ErrorKind::TimedOut);
     let (reaper, control) = timeout(START_BOUND, spare.order(order, &streams))

@@ -49,17 +49,17 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// An empty table; the first command takes `spare`.
-    pub(crate) fn new(settings: Arc<Settings>, spare: Spare) -> Self {
+    /// An empty table whose reapers come from `spare`.
+    pub(crate) fn new(settings: Arc<Settings>, spare: Arc<Spare>) -> Self {
         Self {
             settings,
             by_pid: Arc::default(),
-            spare: Arc::new(spare),
+            spare,
         }
     }
 
     /// Where reapers wait for commands.
-    pub(crate) fn spare(&self) -> &Arc<Spare> {
+    pub(crate) fn spare(&self) -> &Spare {
         &self.spare
     }
 

@@ -2,8 +2,8 @@
 //! for its order and the command's streams, starts the command as its user, tells the guest its pid, reaps whatever
 //! ends below it, and passes on how the command ended.
 //!
-//! It is the guest's own executable with other arguments, or the guest's own fork
-//! from before it had threads, and never has more than one thread, so ordinary code is fine between `fork` and `exec`.
+//! It is the guest's own executable with other arguments and never has more
+//! than one thread, so ordinary code is fine between `fork` and `exec`.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
@@ -87,16 +87,13 @@ pub(crate) enum Step {
 
 /// Entry point of the reaper, whose standard input is its socket.
 pub(crate) fn run() -> ExitCode {
-    match obey() {
+    match rustix::stdio::stdin()
+        .try_clone_to_owned()
+        .and_then(|control| supervise(&mut File::from(control)))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
-}
-
-/// Life of a reaper, from its order to the end of the command.
-pub(super) fn obey() -> io::Result<()> {
-    let control = rustix::stdio::stdin().try_clone_to_owned()?;
-    supervise(&mut File::from(control))
 }
 
 fn supervise(control: &mut File) -> io::Result<()> {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,13 +15,12 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
-use super::reaper::{self, Order};
+use super::reaper::Order;
 use crate::COMMAND_REAPER;
-use crate::boot::is_on_gvisor;
 
-/// Under gVisor a start takes so much of the processor that the next reaper
-/// would only slow down the command that was just started.
-const GVISOR_PAUSE: Duration = Duration::from_millis(150);
+/// How long the starter leaves the processor to the command before.
+const STARTER_PAUSE: Duration = Duration::from_millis(150);
+const STARTER_STACK_BYTES: usize = 128 * 1024;
 
 /// A reaper that waits for its order.
 #[derive(Debug)]
@@ -31,18 +31,30 @@ struct Waiting {
 
 /// At most one reaper that waits.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Mutex<Option<Waiting>>);
+pub(crate) struct Spare {
+    waiting: Mutex<Option<Waiting>>,
+    /// Who starts reapers, where it is not whoever asks for one.
+    starter: Option<Sender<()>>,
+}
 
 impl Spare {
-    /// With a first reaper that is a fork of this process: gVisor takes long to
-    /// start a program, and everybody waits for the guest now. Where that fails,
-    /// the first command tries again, and says so.
-    ///
-    /// # Safety
-    /// This process must have one thread, so that its fork may run any code.
-    pub(crate) unsafe fn forked() -> Self {
-        // SAFETY: the caller promises it.
-        Self(Mutex::new(unsafe { Waiting::fork() }.ok()))
+    /// With a thread that starts reapers, the first one now: gVisor takes long to
+    /// start a program, and meanwhile the guest can do what else is asked for.
+    /// The thread stays, because a reaper's life is bound to who forks it.
+    pub(crate) fn with_starter() -> io::Result<Arc<Self>> {
+        let (starter, asked) = channel();
+        let spare = Arc::new(Self {
+            waiting: Mutex::default(),
+            starter: Some(starter.clone()),
+        });
+        let filled = Arc::clone(&spare);
+        std::thread::Builder::new()
+            .name("reapers".to_owned())
+            .stack_size(STARTER_STACK_BYTES)
+            .spawn(move || asked.iter().for_each(|()| filled.refill()))?;
+        // It never ends, so it hears.
+        let _ = starter.send(());
+        Ok(spare)
     }
 
     /// Hands a command and its streams to a reaper and returns the reaper's
@@ -53,6 +65,7 @@ impl Spare {
         streams: &[OwnedFd; 3],
     ) -> io::Result<(i32, UnixStream)> {
         let bytes = serde_json::to_vec(order)?;
+        // Waits for one that is being started.
         let waiting = self.with(Option::take);
         // Somebody inside may have killed the one that waited; one that never
         // got its streams has started nothing.
@@ -71,17 +84,15 @@ impl Spare {
         Ok((pid, control))
     }
 
-    /// Starts the next one where that disturbs the command that was just
-    /// started least.
-    pub(crate) fn replace(self: &Arc<Self>) {
-        if !is_on_gvisor() {
+    /// Starts the next one. The starter waits a moment: under gVisor the next
+    /// reaper would take the processor from the command that was just started.
+    pub(crate) fn replace(&self) {
+        let Some(starter) = self.starter.clone() else {
             return self.refill();
-        }
-        let spare = Arc::clone(self);
-        // On this same thread, which forks all reapers.
+        };
         tokio::spawn(async move {
-            tokio::time::sleep(GVISOR_PAUSE).await;
-            spare.refill();
+            tokio::time::sleep(STARTER_PAUSE).await;
+            let _ = starter.send(());
         });
     }
 
@@ -95,28 +106,11 @@ impl Spare {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Option<Waiting>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Waiting {
-    /// # Safety
-    /// This process must have one thread.
-    unsafe fn fork() -> io::Result<Self> {
-        let (control, theirs) = StdUnixStream::pair()?;
-        // SAFETY: the only thread forks, so the child may run any code; it
-        // leaves by `_exit` without unwinding into the parent's stack.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => {
-                let status = i32::from(become_reaper(&theirs).is_err());
-                // SAFETY: ends only the child; nothing of it is dropped.
-                unsafe { libc::_exit(status) }
-            }
-            pid => Ok(Self { pid, control }),
-        }
-    }
-
     fn spawn() -> io::Result<Self> {
         let (control, theirs) = StdUnixStream::pair()?;
         let child = Command::new("/proc/self/exe")
@@ -133,15 +127,6 @@ impl Waiting {
             control,
         })
     }
-}
-
-/// Makes a fork of the guest what a program started as a reaper is: the socket
-/// is its standard input, and it has nothing else of the guest.
-fn become_reaper(control: &StdUnixStream) -> io::Result<()> {
-    rustix::stdio::dup2_stdin(control)?;
-    // SAFETY: whoever calls ends without using or dropping any of these.
-    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
-    reaper::obey()
 }
 
 /// Sends the descriptors with one byte that carries them.

@@ -37,6 +37,7 @@ use crate::lease::Lease;
 use crate::monitor::exhaustion::Exhaustion;
 use crate::monitor::message::{Entrance, Failure, MonitorRequest};
 use crate::network::enclosed;
+use crate::seccomp::refuse_membarrier;
 
 /// How long gVisor may take until the guest is started.
 const START_BOUND: Timespec = Timespec {
@@ -292,7 +293,10 @@ impl Plan {
             .stdin(self.guest_input)
             .stdout(self.guest_output)
             .stderr(output);
-        let join = move || doors.iter().try_for_each(|door| fs::write(door, "0"));
+        let join = move || {
+            doors.iter().try_for_each(|door| fs::write(door, "0"))?;
+            refuse_membarrier()
+        };
         // SAFETY: this process has one thread, so the child of its fork may
         // allocate and open files as it likes.
         unsafe { command.pre_exec(join) };
