@@ -9,7 +9,7 @@ pub(crate) mod connections;
 
 use std::env;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Network;
+use crate::process::spare::Spare;
 use crate::settings::Settings;
 use crate::{access, files, filesystem, lifeline, metrics, passage, process, rpc, sudo};
 
@@ -57,15 +58,37 @@ pub(crate) enum BootError {
 /// What keeps an empty `/tmp` from becoming memory while gVisor starts.
 const TMP_MARKER: &str = "/tmp/.atoll";
 
+/// Told to the host when it can call.
+const READY: &[u8] = b"r";
+
+/// What the host gave to PID 1.
+struct Inherited {
+    /// Standard input: see [`lifeline`].
+    lifeline: OwnedFd,
+    /// Standard output: where it waits for [`READY`], if it cannot enter this network.
+    host: OwnedFd,
+}
+
+/// What there is only where the host cannot enter the sandbox's network.
+struct Outside {
+    network: Network,
+    listener: StdTcpListener,
+}
+
 /// Runs until `SIGTERM`. Where the host cannot enter the sandbox's network, this
 /// listens on `network` as well as on the loopback interface.
 pub(crate) fn run(network: Option<Network>) -> Result<(), BootError> {
-    let lifeline = prepare_process().map_err(BootError::Process)?;
-    if network.is_some() {
+    let inherited = prepare_process().map_err(BootError::Process)?;
+    let (mut outside, mut spare) = (None, Arc::<Spare>::default());
+    if let Some(network) = network {
         ON_GVISOR.store(true, Ordering::Relaxed);
+        // The host connects while the rest is made; it is served when all is.
+        outside = Some(open(network, inherited.as_ref()).map_err(BootError::Serve)?);
+        spare = Spare::with_starter().map_err(BootError::Serve)?;
         // It has done its work; where it is not, nothing has to be done.
         let _ = std::fs::remove_file(TMP_MARKER);
     }
+    let lifeline = inherited.map(|inherited| inherited.lifeline);
     let listen = match env::var(LISTEN_VARIABLE) {
         Ok(text) => Some(text.parse().map_err(BootError::Address)?),
         Err(_) => None,
@@ -76,18 +99,28 @@ pub(crate) fn run(network: Option<Network>) -> Result<(), BootError> {
         .build()
         .map_err(BootError::Serve)?;
     runtime
-        .block_on(serve(listen, network, lifeline))
+        .block_on(serve(listen, outside, spare, lifeline))
         .map_err(BootError::Serve)?;
     Ok(())
 }
 
-/// Returns the pipe from the monitor, where this is PID 1.
-fn prepare_process() -> io::Result<Option<OwnedFd>> {
+/// Listens for the host and tells it so.
+fn open(network: Network, inherited: Option<&Inherited>) -> io::Result<Outside> {
+    let listener = StdTcpListener::bind((network.address, ENVD_PORT))?;
+    listener.set_nonblocking(true)?;
+    if let Some(inherited) = inherited {
+        rustix::io::write(&inherited.host, READY)?;
+    }
+    Ok(Outside { network, listener })
+}
+
+/// Returns what the monitor gave, where this is PID 1.
+fn prepare_process() -> io::Result<Option<Inherited>> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // Keeps the memory that holds the token from being read or dumped. Not
     // essential: everybody who could is root in here already.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    let mut lifeline = None;
+    let mut inherited = None;
     if is_init() {
         // The kernel drops signals that PID 1 has no handler for. Rust's own, which only tell
         // of an overflown stack, would let root inside end it with a burst of these two.
@@ -98,7 +131,10 @@ fn prepare_process() -> io::Result<Option<OwnedFd>> {
         if is_hung_up(&rustix::stdio::stdin())? {
             return Err(io::Error::other("whoever started this sandbox is gone"));
         }
-        lifeline = Some(rustix::stdio::stdin().try_clone_to_owned()?);
+        inherited = Some(Inherited {
+            lifeline: rustix::stdio::stdin().try_clone_to_owned()?,
+            host: rustix::stdio::stdout().try_clone_to_owned()?,
+        });
         // Whatever the runtime left open belongs to the host.
         let nowhere = std::fs::File::options()
             .read(true)
@@ -116,7 +152,7 @@ fn prepare_process() -> io::Result<Option<OwnedFd>> {
     // arena: memory matters more here than allocating from many threads.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    Ok(lifeline)
+    Ok(inherited)
 }
 
 /// Linux keeps signals without a handler from PID 1 by itself, gVisor does not.
@@ -150,7 +186,8 @@ pub(crate) fn is_init() -> bool {
 
 async fn serve(
     listen: Option<SocketAddr>,
-    network: Option<Network>,
+    outside: Option<Outside>,
+    spare: Arc<Spare>,
     lifeline: Option<OwnedFd>,
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
@@ -164,26 +201,23 @@ async fn serve(
     }
 
     let settings = Arc::new(Settings::default());
-    let commands = process::Commands::new(Arc::clone(&settings));
+    let commands = process::Commands::new(Arc::clone(&settings), spare);
     // Each address by itself: where all of them are taken at once, gVisor lets
     // others take a single one.
-    let mut outside = None;
-    if let Some(network) = network {
-        let listener = TcpListener::bind((network.address, ENVD_PORT)).await?;
-        outside = Some((listener, network.gateway));
+    let mut host = None;
+    if let Some(Outside { network, listener }) = outside {
+        host = Some((TcpListener::from_std(listener)?, network.gateway));
         tokio::spawn(passage::serve(passage::bind(network).await?));
         if network.has_sudo {
             let callers = sudo::service::bind()?;
             tokio::spawn(sudo::service::serve(callers, commands.clone()));
         }
-        // Starting a program takes gVisor long enough to do it before anybody asks.
-        commands.spare().refill();
     }
     let rpc = rpc::service(commands, filesystem::Filesystem::new(Arc::clone(&settings)));
     let app = routes(settings, rpc);
     tokio::select! {
         served = connections::serve(listener, app.clone(), Callers::Anybody) => served,
-        served = serve_outside(outside, app) => served,
+        served = serve_outside(host, app) => served,
         gone = lifeline::listen(lifeline) => gone,
         _ = terminate.recv() => {
             if !is_init() {
@@ -195,8 +229,8 @@ async fn serve(
 }
 
 /// Serves the host where it calls from outside.
-async fn serve_outside(outside: Option<(TcpListener, Ipv4Addr)>, app: Router) -> io::Result<()> {
-    match outside {
+async fn serve_outside(host: Option<(TcpListener, Ipv4Addr)>, app: Router) -> io::Result<()> {
+    match host {
         Some((listener, gateway)) => {
             connections::serve(listener, app, Callers::Only(gateway)).await
         }

@@ -39,6 +39,33 @@ enum Scope {
     Family,
 }
 
+/// What is run and killed.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    tier: Tier,
+    network: &'static str,
+}
+
+const CONTAINER: Wish = Wish {
+    tier: Tier::Container,
+    network: "full",
+};
+/// With the network that only this tier makes.
+const GVISOR: Wish = Wish {
+    tier: Tier::Gvisor,
+    network: "none",
+};
+const GVISOR_WITH_NETWORK: Wish = Wish {
+    tier: Tier::Gvisor,
+    network: "full",
+};
+
+impl std::fmt::Display for Wish {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} with network {}", self.tier, self.network)
+    }
+}
+
 /// State of the home in which a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Scenario {
@@ -81,30 +108,25 @@ impl TestHome {
         command
     }
 
-    fn command(&self, tier: Tier) -> Command {
+    fn command(&self, Wish { tier, network }: Wish) -> Command {
         let mut command = self.atoll();
         command.args(["run", "--isolation", &tier.to_string()]);
-        // Each tier with the network that only it makes in its own way.
-        let network = match tier {
-            Tier::Gvisor => "none",
-            _ => "full",
-        };
         command.args(["--net", network, "--lang", "python", "--disk", "64M"]);
         command.args(["-c", "print(6*7)"]);
         command
     }
 
-    fn prepare(tier: Tier, scenario: Scenario) -> Self {
+    fn prepare(wish: Wish, scenario: Scenario) -> Self {
         let home = Self::new();
         if scenario == Scenario::Warm {
-            assert_works(&home, tier, "first run");
+            assert_works(&home, wish, "first run");
         }
         home
     }
 }
 
-fn assert_works(home: &TestHome, tier: Tier, context: &str) {
-    let output = home.command(tier).output().unwrap();
+fn assert_works(home: &TestHome, wish: Wish, context: &str) {
+    let output = home.command(wish).output().unwrap();
     assert!(
         output.status.success() && output.stdout == b"42\n",
         "{context}: the next run failed: {}{}",
@@ -113,19 +135,19 @@ fn assert_works(home: &TestHome, tier: Tier, context: &str) {
     );
 }
 
-/// Points that a run of `tier` reaches in each scenario.
-fn reached(tier: Tier) -> BTreeMap<String, Scenario> {
+/// Points that a run of `wish` reaches in each scenario.
+fn reached(wish: Wish) -> BTreeMap<String, Scenario> {
     let mut found = BTreeMap::new();
     // The later one counts: with gVisor a cold home also means a sandbox that only tries it.
-    let scenarios = match tier {
+    let scenarios = match wish.tier {
         Tier::Gvisor => [Scenario::Cold, Scenario::Warm],
         _ => [Scenario::Warm, Scenario::Cold],
     };
     for scenario in scenarios {
-        let home = TestHome::prepare(tier, scenario);
+        let home = TestHome::prepare(wish, scenario);
         let log = home.path().join("points");
         let output = home
-            .command(tier)
+            .command(wish)
             .env("ATOLL_FAILPOINT_LOG", &log)
             .output()
             .unwrap();
@@ -173,7 +195,7 @@ const GVISORS_OWN: [HostObject; 9] = [
 #[test]
 fn a_kill_at_any_host_object_leaves_nothing_behind() {
     let unreachable = unreachable_here();
-    let (container, gvisor) = (reached(Tier::Container), reached(Tier::Gvisor));
+    let (container, gvisor) = (reached(CONTAINER), reached(GVISOR));
     // Whatever only gVisor makes is in the list of its own.
     let made = |object: &HostObject, by: &BTreeMap<String, Scenario>| {
         by.contains_key(&format!("{}:before", object.name()))
@@ -193,17 +215,52 @@ fn a_kill_at_any_host_object_leaves_nothing_behind() {
     let objects = HostObject::ALL
         .iter()
         .filter(|object| made(object, &container));
-    kill_at_each(objects, Tier::Container, &container);
+    kill_at_each(objects, CONTAINER, &container);
 }
 
 #[test]
 fn a_kill_at_any_host_object_of_gvisor_leaves_nothing_behind() {
-    kill_at_each(GVISORS_OWN.iter(), Tier::Gvisor, &reached(Tier::Gvisor));
+    kill_at_each(GVISORS_OWN.iter(), GVISOR, &reached(GVISOR));
+}
+
+/// What gVisor's sandbox with a network is made of from the network on. What
+/// comes before is made by the same lines for every tier.
+const GVISORS_WITH_NETWORK: [HostObject; 12] = [
+    HostObject::NetworkNamespace,
+    HostObject::Veth,
+    HostObject::NftTable,
+    HostObject::NetworkMember,
+    HostObject::IdMapNamespace,
+    HostObject::RootMount,
+    HostObject::Bundle,
+    HostObject::Cgroup,
+    HostObject::Keeper,
+    HostObject::ControlSocket,
+    HostObject::SandboxRecord,
+    HostObject::GuestStart,
+];
+
+#[test]
+fn a_kill_at_any_host_object_of_gvisor_with_a_network_leaves_nothing_behind() {
+    let reached = reached(GVISOR_WITH_NETWORK);
+    // One that is added where the container has none is not forgotten here.
+    let container = self::reached(CONTAINER);
+    for object in HostObject::ALL {
+        let point = format!("{}:before", object.name());
+        assert!(
+            !reached.contains_key(&point)
+                || container.contains_key(&point)
+                || GVISORS_WITH_NETWORK.contains(object)
+                || GVISORS_OWN.contains(object),
+            "{object:?} is not among those of gVisor"
+        );
+    }
+    kill_at_each(GVISORS_WITH_NETWORK.iter(), GVISOR_WITH_NETWORK, &reached);
 }
 
 fn kill_at_each<'a>(
     objects: impl Iterator<Item = &'a HostObject>,
-    tier: Tier,
+    wish: Wish,
     reached: &BTreeMap<String, Scenario>,
 ) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -214,7 +271,7 @@ fn kill_at_each<'a>(
                 .get(&point)
                 .unwrap_or_else(|| panic!("no run reaches `{point}`"));
             for scope in [Scope::Alone, Scope::Family] {
-                kill_at(&point, tier, scenario, scope);
+                kill_at(&point, wish, scenario, scope);
             }
         }
     }
@@ -223,12 +280,12 @@ fn kill_at_each<'a>(
 /// Other sandboxes of this host may hold what a run would make, such as the firewall.
 const ATTEMPTS: usize = 20;
 
-fn kill_at(point: &str, tier: Tier, scenario: Scenario, scope: Scope) {
-    let context = format!("killed at `{point}`, {tier}, {scenario:?}, {scope:?}");
+fn kill_at(point: &str, wish: Wish, scenario: Scenario, scope: Scope) {
+    let context = format!("killed at `{point}`, {wish}, {scenario:?}, {scope:?}");
     for _ in 0..ATTEMPTS {
-        let home = TestHome::prepare(tier, scenario);
+        let home = TestHome::prepare(wish, scenario);
         let log = home.path().join("points");
-        let mut command = home.command(tier);
+        let mut command = home.command(wish);
         command
             .env("ATOLL_FAILPOINT", point)
             .env("ATOLL_FAILPOINT_LOG", &log);
@@ -241,13 +298,13 @@ fn kill_at(point: &str, tier: Tier, scenario: Scenario, scope: Scope) {
             .lines()
             .any(|line| line == point)
         {
-            return check_after_kill(&home, tier, &output, scope, &context);
+            return check_after_kill(&home, wish, &output, scope, &context);
         }
     }
     panic!("{context}: not reached in {ATTEMPTS} runs");
 }
 
-fn check_after_kill(home: &TestHome, tier: Tier, output: &Output, scope: Scope, context: &str) {
+fn check_after_kill(home: &TestHome, wish: Wish, output: &Output, scope: Scope, context: &str) {
     if scope == Scope::Family {
         assert_eq!(
             output.status.signal(),
@@ -262,7 +319,7 @@ fn check_after_kill(home: &TestHome, tier: Tier, output: &Output, scope: Scope, 
     // The kill reaches client and monitor one after the other; nobody can
     // clean up after a process that has not died yet.
     leftovers::wait_for_processes_below(&home.path(), context);
-    assert_works(home, tier, context);
+    assert_works(home, wish, context);
     leftovers::assert_none(&home.path(), context);
     leftovers::wait_for_processes_below(&home.path(), context);
     let unfinished = walk(&home.path().join("disks")).into_iter().filter(|path| {
@@ -298,7 +355,7 @@ fn ten_runs_of_two_homes_do_not_notice_that_one_of_them_is_killed() {
     let homes = [TestHome::new(), TestHome::new()];
     let program = "import sys; print('up', flush=True); sys.stdin.read(); print(6*7)";
     let start = |home: &TestHome| {
-        let mut command = home.command(Tier::Container);
+        let mut command = home.command(CONTAINER);
         command
             .arg("--")
             .stdin(Stdio::piped())
@@ -332,7 +389,7 @@ fn ten_runs_of_two_homes_do_not_notice_that_one_of_them_is_killed() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     // A new start of the other home cleans up beside the nine that go on.
-    assert_works(&homes[0], Tier::Container, "beside nine others");
+    assert_works(&homes[0], CONTAINER, "beside nine others");
     for mut run in runs {
         drop(run.stdin.take());
         let output = run.wait_with_output().unwrap();
@@ -358,22 +415,22 @@ const GVISOR_SWEEP_STEP_MICROS: u64 = 8000;
 
 #[test]
 fn a_kill_at_any_moment_of_a_start_leaves_nothing_behind() {
-    kill_at_moments(Tier::Container, SWEEP_STEP_MICROS);
+    kill_at_moments(CONTAINER, SWEEP_STEP_MICROS);
 }
 
 #[test]
 fn a_kill_at_any_moment_of_a_start_of_gvisor_leaves_nothing_behind() {
-    kill_at_moments(Tier::Gvisor, GVISOR_SWEEP_STEP_MICROS);
+    kill_at_moments(GVISOR, GVISOR_SWEEP_STEP_MICROS);
 }
 
-fn kill_at_moments(tier: Tier, step_micros: u64) {
+fn kill_at_moments(wish: Wish, step_micros: u64) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let home = TestHome::prepare(tier, Scenario::Warm);
+    let home = TestHome::prepare(wish, Scenario::Warm);
     for number in SWEEP {
         let delay = std::time::Duration::from_micros(number * step_micros);
-        let context = format!("{tier}, killed {delay:?} after its start");
+        let context = format!("{wish}, killed {delay:?} after its start");
         let mut client = home
-            .command(tier)
+            .command(wish)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -389,7 +446,7 @@ fn kill_at_moments(tier: Tier, step_micros: u64) {
         client.wait().unwrap();
         // What a monitor forked and had not yet locked in has no other name.
         leftovers::wait_for_monitors_below(&home.path(), &context);
-        assert_works(&home, tier, &context);
+        assert_works(&home, wish, &context);
         leftovers::assert_none(&home.path(), &context);
         leftovers::wait_for_processes_below(&home.path(), &context);
     }

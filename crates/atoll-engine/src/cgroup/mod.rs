@@ -399,3 +399,18 @@ fn wait_until(bound: Duration, mut done: impl FnMut() -> bool) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_for_memory_are_told_from_kills_of_groups() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = dir.path().join("memory.events");
+        let text = "low 0\nhigh 0\nmax 41\noom 2\noom_kill 1\noom_group_kill 7\n";
+        fs::write(&events, text).unwrap();
+        assert_eq!(read_keyed(&events, "oom_kill"), Some(1));
+        assert_eq!(read_keyed(&events, "oom_kills"), None);
+    }
+}

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::assemble::Running;
 use super::exhaustion::{Exhaustion, Room};
@@ -18,7 +18,7 @@ use crate::lease::{HostLock, Lease, LeasedNetwork};
 use crate::network::{self, DnsForwarder};
 use crate::record::Records;
 use crate::runtime::Stats;
-use crate::{Attachment, NetworkPolicy, Outcome, SandboxSpec};
+use crate::{Attachment, Limits, NetworkPolicy, Outcome, SandboxSpec};
 
 /// A client that opens the control socket and then says nothing is cut off.
 const QUESTION_BOUND: Duration = Duration::from_secs(1);
@@ -190,18 +190,13 @@ impl<'a> Watch<'a> {
                 .ok()
                 .flatten()
         });
-        if self.usage().oom_kills > 0 {
-            return Outcome::MemoryLimit {
-                limit_mib: self.spec.limits.memory_mib,
-            };
-        }
-        let detail =
-            match status.map(|(_, status)| (status.exit_status(), status.terminating_signal())) {
-                Some((Some(code), _)) => format!("PID 1 exited with status {code}"),
-                Some((_, Some(signal))) => format!("PID 1 was ended by signal {signal}"),
-                _ => "PID 1 ended".to_owned(),
-            };
-        Outcome::Crashed { detail }
+        let status = status.map(|(_, status)| status);
+        why_it_ended(
+            self.usage().oom_kills,
+            status.and_then(WaitStatus::exit_status),
+            status.and_then(WaitStatus::terminating_signal),
+            &self.spec.limits,
+        )
     }
 
     /// Takes one question; an outcome comes back if it was the wish to end.
@@ -294,5 +289,55 @@ impl<'a> Watch<'a> {
         let inside = self.running.disk.join("upper");
         let inside = inside.strip_prefix("/").unwrap_or(&inside);
         Ok(PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside))
+    }
+}
+
+/// Why a sandbox whose first process is gone has ended. What the kernel counted
+/// comes first: with version 2 of cgroups it picks whom it kills for memory,
+/// gVisor's own kernel too, and the status says only that somebody was killed.
+fn why_it_ended(
+    oom_kills: u64,
+    code: Option<i32>,
+    signal: Option<i32>,
+    limits: &Limits,
+) -> Outcome {
+    if oom_kills > 0 {
+        return Outcome::MemoryLimit {
+            limit_mib: limits.memory_mib,
+        };
+    }
+    let detail = match (code, signal) {
+        (Some(code), _) => format!("PID 1 exited with status {code}"),
+        (_, Some(signal)) => format!("PID 1 was ended by signal {signal}"),
+        _ => "PID 1 ended".to_owned(),
+    };
+    Outcome::Crashed { detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_after_a_kill_for_memory_is_the_memory_limit() {
+        let limits = Limits::default();
+        let limit = Outcome::MemoryLimit {
+            limit_mib: limits.memory_mib,
+        };
+        // As a container whose PID 1 was killed, and as gVisor's keeper, which
+        // ends with the status of whatever it kept.
+        assert_eq!(why_it_ended(1, None, Some(9), &limits), limit);
+        assert_eq!(why_it_ended(1, Some(1), None, &limits), limit);
+        let crashed = |detail: &str| Outcome::Crashed {
+            detail: detail.to_owned(),
+        };
+        assert_eq!(
+            why_it_ended(0, None, Some(9), &limits),
+            crashed("PID 1 was ended by signal 9")
+        );
+        assert_eq!(
+            why_it_ended(0, Some(1), None, &limits),
+            crashed("PID 1 exited with status 1")
+        );
     }
 }

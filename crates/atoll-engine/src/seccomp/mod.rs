@@ -4,8 +4,10 @@
 //! `seccomp` section of the bundle. What is not listed fails with `ENOSYS`, so
 //! that programs fall back as on an older kernel; what is listed in [`REFUSED`]
 //! fails with `EPERM`, because pretending it does not exist would confuse more.
+//! `membarrier` is for gVisor's own processes.
 
 mod calls;
+mod membarrier;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +31,7 @@ const NETLINK: u64 = 16;
 const NETLINK_PROTOCOLS: [u64; 3] = [0, 4, 9];
 
 use calls::{ALLOWED, REFUSED};
+pub(crate) use membarrier::refuse_membarrier;
 
 /// The profile could not be expressed.
 #[derive(Debug, thiserror::Error)]

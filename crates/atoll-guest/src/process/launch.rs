@@ -177,8 +177,8 @@ pub(crate) async fn start(
         .await
         .map_err(|_| late())??;
     drop(streams);
-    // While the command starts, so that the next one need not wait.
-    spare.refill();
+    // So that the next one need not wait.
+    spare.replace();
 
     let mut reports = Reports(BufReader::new(control).lines());
     let Ok(report) = timeout(START_BOUND, reports.next()).await else {

@@ -49,12 +49,12 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// An empty table.
-    pub(crate) fn new(settings: Arc<Settings>) -> Self {
+    /// An empty table whose reapers come from `spare`.
+    pub(crate) fn new(settings: Arc<Settings>, spare: Arc<Spare>) -> Self {
         Self {
             settings,
             by_pid: Arc::default(),
-            spare: Arc::default(),
+            spare,
         }
     }
 

@@ -38,6 +38,7 @@ use crate::lease::Lease;
 use crate::monitor::exhaustion::Exhaustion;
 use crate::monitor::message::{Entrance, Failure, MonitorRequest};
 use crate::network::enclosed;
+use crate::seccomp::refuse_membarrier;
 
 /// How long gVisor may take until the guest is started.
 const START_BOUND: Timespec = Timespec {
@@ -56,6 +57,8 @@ pub(super) struct Created {
     bounds: Bounds,
     exhaustion: Exhaustion,
     address: Ipv4Addr,
+    /// Where the guest says that it can be called.
+    guest_output: PipeReader,
     plan: Plan,
 }
 
@@ -66,6 +69,7 @@ struct Plan {
     bundle: PathBuf,
     state: PathBuf,
     guest_input: PipeReader,
+    guest_output: PipeWriter,
 }
 
 /// Makes everything but the processes.
@@ -99,6 +103,8 @@ pub(super) fn create(
         .map_err(|error| Failure::new("cannot describe the sandbox", &error))?;
     let state = save_bundle(&bundle, &dir)?;
 
+    let (guest_output, output) =
+        io::pipe().map_err(|error| Failure::new("cannot make the guest's output", &error))?;
     let bounds = Bounds::gvisor(&spec.limits);
     let cgroup = &foundation.cgroup;
     let exhaustion = creates(HostObject::Cgroup, || cgroup.make(&bounds))
@@ -108,12 +114,14 @@ pub(super) fn create(
         bounds,
         exhaustion,
         address,
+        guest_output,
         plan: Plan {
             id: spec.id.to_string(),
             runsc: config.runsc.clone(),
             bundle: dir,
             state,
             guest_input,
+            guest_output: output,
         },
     })
 }
@@ -198,7 +206,7 @@ fn add_to_top_layer(top: &Path, uid_base: u32, has_sudo: bool) -> io::Result<()>
 }
 
 impl Created {
-    /// Starts the keeper and waits until gVisor runs the guest.
+    /// Starts the keeper and waits until the guest can be called.
     pub(super) fn start(self, foundation: &Foundation) -> Result<Started, Failure> {
         let failed =
             |error: io::Error| Failure::new("cannot start the process that keeps gVisor", &error);
@@ -206,6 +214,7 @@ impl Created {
             bounds,
             exhaustion,
             address,
+            guest_output,
             plan,
         } = self;
         let doors = foundation.cgroup.doors();
@@ -218,8 +227,11 @@ impl Created {
             .map_err(failed)?;
         let init = ProcessIdentity::of(pid).map_err(failed)?;
         let init_fd = pidfd(pid).map_err(failed)?;
-        creates(HostObject::GuestStart, || hear(said, &init_fd))
-            .map_err(|error| Failure::new("cannot start gVisor", &error))?;
+        creates(HostObject::GuestStart, || {
+            hear(said, &init_fd)?;
+            hear_guest(guest_output, &init_fd)
+        })
+        .map_err(|error| Failure::new("cannot start gVisor", &error))?;
         // Nobody has been able to ask the guest for anything yet.
         let cgroup = &foundation.cgroup;
         cgroup
@@ -306,11 +318,14 @@ impl Plan {
             .arg(&self.bundle)
             .arg(&self.id)
             .env_clear()
-            // Files: gVisor's processes keep them open as long as they live.
+            // Nobody waits for the end of these: gVisor's processes keep them open.
             .stdin(self.guest_input)
-            .stdout(output.try_clone()?)
+            .stdout(self.guest_output)
             .stderr(output);
-        let join = move || doors.iter().try_for_each(|door| fs::write(door, "0"));
+        let join = move || {
+            doors.iter().try_for_each(|door| fs::write(door, "0"))?;
+            refuse_membarrier()
+        };
         // SAFETY: this process has one thread, so the child of its fork may
         // allocate and open files as it likes.
         unsafe { command.pre_exec(join) };
@@ -334,17 +349,7 @@ const STARTED: &[u8] = b"started";
 
 /// Waits for the keeper's word.
 fn hear(said: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
-    let mut sources = [
-        PollFd::new(&said, PollFlags::IN),
-        PollFd::new(keeper, PollFlags::IN),
-    ];
-    if poll(&mut sources, Some(&START_BOUND))? == 0 {
-        let bound = Duration::from_secs(START_BOUND.tv_sec.unsigned_abs());
-        return Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("it did not come up within {} s", bound.as_secs()),
-        ));
-    }
+    await_word(&said, keeper)?;
     let mut word = Vec::new();
     said.take(REPORT_LIMIT).read_to_end(&mut word)?;
     match word.as_slice() {
@@ -352,6 +357,32 @@ fn hear(said: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
         [] => Err(io::Error::other("its keeper ended without a word")),
         text => Err(io::Error::other(String::from_utf8_lossy(text).into_owned())),
     }
+}
+
+/// Waits for a word of the guest. Whatever it is, the guest is up.
+fn hear_guest(mut guest: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
+    await_word(&guest, keeper)?;
+    // Whoever ends closes the pipe, so this does not wait for one that has.
+    match guest.read(&mut [0_u8])? {
+        0 => Err(io::Error::other("the guest ended without a word")),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until `said` has something or the keeper has ended.
+fn await_word(said: &PipeReader, keeper: &OwnedFd) -> io::Result<()> {
+    let mut sources = [
+        PollFd::new(said, PollFlags::IN),
+        PollFd::new(keeper, PollFlags::IN),
+    ];
+    if poll(&mut sources, Some(&START_BOUND))? > 0 {
+        return Ok(());
+    }
+    let bound = Duration::from_secs(START_BOUND.tv_sec.unsigned_abs());
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("it did not come up within {} s", bound.as_secs()),
+    ))
 }
 
 /// Sentry and gofer, as `runsc` wrote them down.
