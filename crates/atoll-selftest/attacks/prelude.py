@@ -5,14 +5,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
 
-def report(success, got, detail="", absent=None, claim=None):
-    """Says what the attacker got, and ends. A `claim` is what a file of the host would
-    say if it were true; the host looks."""
+def report(success, got, detail="", absent=None):
+    """Says what the attacker got, and ends."""
     line = {"success": bool(success), "got": str(got), "detail": str(detail)}
     if absent:
         line["absent"] = absent
-    if claim:
-        line["claim"] = claim
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
     os._exit(0)
@@ -86,13 +83,8 @@ def writable(path):
     """Opens a setting for writing and writes nothing: the kernel has decided by then."""
     if not os.path.exists(path):
         report(False, "not there", absent=f"`{path}`")
-    descriptor = os.open(path, os.O_WRONLY)
-    if TARGET["tier"] == "gvisor" and path in TARGET["settings"]:
-        # Written for once: what counts is what the host's own file says then.
-        value = (int(TARGET["settings"][path]) + 1) % 2
-        os.write(descriptor, b"%d" % value)
-        report(True, f"{path} is written, in gVisor's own kernel", claim={"path": path, "text": str(value)})
-    report(True, f"{path} is open for writing")
+    os.close(os.open(path, os.O_WRONLY))
+    own_kernel(True, f"{path} is open for writing")
 
 
 def refused(kind, error, trace):

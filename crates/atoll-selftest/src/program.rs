@@ -12,10 +12,6 @@
 //! own), `alone`, `cwd:` directories, `target: name=value`, and for gVisor
 //! `wall-gvisor:` and `skip-gvisor:` (or `skip-gvisor-<variant>:`). A `{variant}` in it is replaced.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Component, PathBuf};
-
 use serde::Deserialize;
 
 use crate::case::{Attack, Case, Control, Namespace, Numbers, Place, Program, Target, User};
@@ -33,35 +29,6 @@ pub(crate) struct Report {
     /// What this kernel or host does not have, so that nothing could be tried.
     #[serde(default)]
     pub(crate) absent: Option<String>,
-    /// What a file of the host says if the attack reached it.
-    #[serde(default)]
-    pub(crate) claim: Option<Claim>,
-}
-
-/// A success inside that would show on the host.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(crate) struct Claim {
-    path: PathBuf,
-    text: String,
-}
-
-impl Claim {
-    /// Settings are short.
-    const LENGTH_LIMIT: u64 = 4096;
-
-    /// Whether the host's own file says so. It comes from inside, so only settings are read.
-    fn is_true(&self) -> bool {
-        let is_setting = self.path.starts_with("/proc/sys")
-            && self
-                .path
-                .components()
-                .all(|part| part != Component::ParentDir);
-        let mut text = String::new();
-        let read = File::open(&self.path)
-            .and_then(|file| file.take(Self::LENGTH_LIMIT).read_to_string(&mut text));
-        // What cannot be looked at counts as true: nothing is believed from inside.
-        !is_setting || read.is_err() || text.trim() == self.text.trim()
-    }
 }
 
 impl Report {
@@ -71,19 +38,7 @@ impl Report {
             got: got.into(),
             detail: String::new(),
             absent: None,
-            claim: None,
         }
-    }
-
-    /// A success that only changed a kernel of the sandbox's own is none.
-    pub(crate) fn checked(mut self) -> Self {
-        if let Some(claim) = &self.claim
-            && !claim.is_true()
-        {
-            self.success = false;
-            self.detail = "the host's is as it was".to_owned();
-        }
-        self
     }
 
     pub(crate) fn succeeded(got: impl Into<String>) -> Self {

@@ -131,7 +131,7 @@ async fn play(scene: &mut Scene, case: &Case, tier: Tier) -> CaseReport {
         },
         None => {
             let (attack, control) = scene.play(case).await;
-            judge(&attack.map(Report::checked), &control, &scene.secrets())
+            judge(&attack, &control, &scene.secrets())
         }
     };
     told(case, tier, &judged, start.elapsed())

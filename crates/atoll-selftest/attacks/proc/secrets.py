@@ -16,6 +16,6 @@ if os.path.isdir(path):
     report(names, names[:4] if names else "an empty directory", absent=None if names else f"entries in `{path}`")
 with open(path, "rb") as file:
     text = file.read(64)
-if TARGET["tier"] == "gvisor" and path in TARGET["settings"]:
-    report(text.decode().strip() == TARGET["settings"][path][:64].strip(), f"{text[:24]!r}, which is gVisor's own")
+if TARGET["tier"] == "gvisor" and path == "/proc/cmdline":
+    report(text.decode().strip() == TARGET["command_line"][:64].strip(), f"{text[:24]!r}, which is gVisor's own")
 report(text, repr(text[:24]) if text else "an empty file", absent=None if text else f"content of `{path}`")

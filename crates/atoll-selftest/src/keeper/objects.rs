@@ -92,7 +92,7 @@ pub(super) fn make(
         "device": block_device(&open)?,
         "boot_id": boot_id.trim(),
         "hostname": rustix::system::uname().nodename().to_string_lossy(),
-        "settings": settings(),
+        "command_line": fs::read_to_string("/proc/cmdline").unwrap_or_default(),
     });
     let Value::Object(target) = target else {
         return Err(io::Error::other("a list of canaries is an object"));
@@ -102,19 +102,6 @@ pub(super) fn make(
         _file: file,
     };
     Ok((target, held))
-}
-
-/// What the host says where gVisor has a file of its own with the same name.
-fn settings() -> Map<String, Value> {
-    const PATHS: [&str; 3] = [
-        "/proc/cmdline",
-        "/proc/sys/net/ipv4/ip_forward",
-        "/proc/sys/vm/overcommit_memory",
-    ];
-    PATHS
-        .into_iter()
-        .filter_map(|path| Some((path.to_owned(), Value::from(fs::read_to_string(path).ok()?))))
-        .collect()
 }
 
 /// A System V segment with the secret; it goes with this process.
