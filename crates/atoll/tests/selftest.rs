@@ -236,7 +236,7 @@ fn with_room(
 ) -> Vec<CaseReport> {
     let sandboxes = Sandboxes::new();
     let runtime = MonitoredRuntime::new(sandboxes.config.clone(), tier());
-    with_mistake_of(&sandboxes, runtime, pattern, prepare, mistake)
+    with_mistake_of(&sandboxes, runtime, pattern, prepare, mistake, room)
 }
 
 /// The same with a runtime of the caller's.
@@ -246,6 +246,7 @@ fn with_mistake_of(
     pattern: &str,
     prepare: impl FnOnce(&TestHome, &PathBuf),
     mistake: fn(&mut SandboxSpec, &PathBuf),
+    room: impl FnOnce(&Path) -> Result<PathBuf, String>,
 ) -> Vec<CaseReport> {
     let layer = sandboxes.home.work().join("planted");
     fs::create_dir_all(&layer).unwrap();
@@ -362,6 +363,7 @@ fn a_right_too_many_under_gvisor_is_noticed() {
         "identity.capabilities-*",
         |_, _| (),
         |_, _| (),
+        |source| Ok(source.to_owned()),
     );
     let breached: Vec<&str> = reports
         .iter()

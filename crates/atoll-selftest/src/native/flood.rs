@@ -83,9 +83,11 @@ pub(crate) async fn play(flood: Flood, scene: &mut Scene) -> Result<Pair, String
 
 async fn output(scene: &Scene, actor: &Actor) -> Result<Pair, String> {
     let text = program::text(OUTPUT, &scene.target(&[], ""));
-    let before = forget_peak().map_err(words)?;
+    let before = forget_peak().map_err(|error| words(&error))?;
     let performance = actor.perform(&text, User::Root, "/").await;
-    let grown = peak_kib().map_err(words)?.saturating_sub(before);
+    let grown = peak_kib()
+        .map_err(|error| words(&error))?
+        .saturating_sub(before);
     let attack = if performance.output.is_empty() {
         Err("the flood did not flow".to_owned())
     } else {
@@ -141,7 +143,7 @@ async fn log(scene: &Scene, actor: &Actor) -> Result<Pair, String> {
 
     let open = scene.keeper.open_directory();
     let left_open = open.join("log");
-    fs::write(&left_open, "").map_err(words)?;
+    fs::write(&left_open, "").map_err(|error| words(&error))?;
     target.insert("tier".to_owned(), Value::from("none"));
     target.insert(
         "logs".to_owned(),
@@ -151,7 +153,7 @@ async fn log(scene: &Scene, actor: &Actor) -> Result<Pair, String> {
         .in_room(&scene.order(&program::text(LOG, &target)))
         .await;
     let written = weight(std::slice::from_ref(&left_open));
-    fs::remove_file(&left_open).map_err(words)?;
+    fs::remove_file(&left_open).map_err(|error| words(&error))?;
     let control = report.map(|report| Report {
         success: written > LOG_LIMIT,
         ..report
@@ -224,11 +226,11 @@ async fn usage(actor: &Actor) -> Result<NetworkUsage, String> {
     let sandbox = Arc::clone(&actor.sandbox);
     let stats = blocking(move || sandbox.stats())
         .await
-        .map_err(words)?
+        .map_err(|error| words(&error))?
         .map_err(|error| error.to_string())?;
     stats.network.ok_or_else(|| "it has no network".to_owned())
 }
 
-fn words(error: io::Error) -> String {
+fn words(error: &io::Error) -> String {
     error.to_string()
 }
