@@ -308,6 +308,7 @@ fn json_is_one_object_with_everything() {
         "inodes_total",
         "memory_bytes",
         "memory_peak_bytes",
+        "network",
         "oom_kills",
         "pids",
         "pids_refused",

@@ -184,9 +184,12 @@ fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
 }
 
 /// Tests of what every tier must do, for which `ATOLL_TEST_TIER` chooses the tier.
-const TIER_TESTS: [&str; 9] = [
-    "run", "shell", "limits", "protocol", "guest", "monitor", "dial", "tiers", "selftest",
+const TIER_TESTS: [&str; 7] = [
+    "run", "shell", "limits", "guest", "monitor", "dial", "tiers",
 ];
+
+/// The same of those that take minutes.
+const LONG_TIER_TESTS: [&str; 3] = ["protocol", "network", "selftest"];
 
 fn run_gvisor_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
     let mut program = run_as_root(Program::cargo())
@@ -195,7 +198,8 @@ fn run_gvisor_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tall
         .args(locked())
         .env("ATOLL_TEST_HOME", home)
         .env("ATOLL_TEST_TIER", "gvisor");
-    for name in TIER_TESTS {
+    let long = LONG_TIER_TESTS.iter().filter(|_| choice.full);
+    for name in TIER_TESTS.iter().chain(long) {
         program = program.args(["--test", name]);
     }
     counted(choice, program)
