@@ -15,8 +15,14 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
   cargo xtask dist                     the static release binary, in target/dist
   cargo xtask bench guest [--count N] [--mib N] [--rounds N]
                                        commands, output, files and watches beside plain ones
+  cargo xtask bench net [--rounds N] [--mib N] [--count N]
+                                       throughput and connections of a sandbox beside a bare pair
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
+  cargo xtask bench start --tier gvisor [--count N]
+                                       the same of gVisor beside raw runsc
+  cargo xtask attack [OPTION...]       the attack suite, then 50 sandboxes that attack at once;
+                                       options go to `atoll selftest`
   cargo xtask fuzz [TARGET] [--seconds N]
                                        random bytes against parsers, 60 seconds each
   cargo xtask machine [COMMAND...]     run a command in the machine with cgroup v2
@@ -35,6 +41,9 @@ pub(crate) enum Task {
     Dist,
     Bench {
         name: String,
+        arguments: Vec<String>,
+    },
+    Attack {
         arguments: Vec<String>,
     },
     Fuzz {
@@ -114,11 +123,14 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
         "coverage" => Task::Coverage,
         "dist" => Task::Dist,
         "leftovers" => Task::Leftovers,
+        "attack" => Task::Attack {
+            arguments: arguments.by_ref().collect(),
+        },
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("guest" | "start")) => Task::Bench {
-                name: name.to_owned(),
-                arguments: arguments.by_ref().collect(),
-            },
+            Some(name @ ("guest" | "net" | "start")) => {
+                let rest: Vec<String> = arguments.by_ref().collect();
+                bench(name, rest)?
+            }
             Some(other) => return Err(misuse(format!("there is no benchmark `{other}`"))),
             None => return Err(misuse("`bench` needs the name of a benchmark")),
         },
@@ -135,6 +147,20 @@ fn unknown(argument: &str) -> Failure {
 
 fn misuse(what: impl Into<String>) -> Failure {
     Failure::new(what).hint("`cargo xtask help` lists the tasks")
+}
+
+/// A benchmark; that of starts has one for each tier.
+fn bench(name: &str, mut arguments: Vec<String>) -> Outcome<Task> {
+    let mut name = name.to_owned();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--tier") {
+        match (name.as_str(), arguments.get(at + 1).map(String::as_str)) {
+            ("start", Some("container")) => {}
+            ("start", Some("gvisor")) => "start_gvisor".clone_into(&mut name),
+            _ => return Err(misuse("`--tier` is for `start`: container or gvisor")),
+        }
+        arguments.drain(at..at + 2);
+    }
+    Ok(Task::Bench { name, arguments })
 }
 
 #[cfg(test)]

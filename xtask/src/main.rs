@@ -4,6 +4,8 @@
 //! machine needs nothing before it. Nothing here is part of the product.
 
 mod arguments;
+mod attack;
+mod backports;
 mod bench;
 mod coverage;
 mod dist;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Task::Coverage => coverage::coverage(),
         Task::Dist => dist::dist(),
         Task::Bench { name, arguments } => bench::bench(&name, &arguments),
+        Task::Attack { arguments } => attack::attack(&arguments),
         Task::Fuzz { target, seconds } => fuzz::fuzz(target.as_deref(), seconds),
         Task::Machine { command } => machine::show(&command),
         Task::Leftovers => test::leftovers::list(),

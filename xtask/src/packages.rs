@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::backports;
 use crate::failure::{Failure, Outcome};
 use crate::program::{Program, find};
 use crate::progress::step;
@@ -56,6 +57,8 @@ pub(crate) const TEST: &[Package] = &[
     program("runc", "runc"),
     program("git", "git"),
     program("iproute2", "ip"),
+    // Its own programs are in a directory of their version.
+    program("postgresql", "pg_ctlcluster"),
 ];
 
 /// What the clients of the protocol tests take besides.
@@ -70,6 +73,20 @@ pub(crate) const MACHINE: &[Package] = &[
     program("e2fsprogs", "mkfs.ext4"),
     program("mmdebstrap", "mmdebstrap"),
 ];
+
+/// A Debian release whose own gVisor is too old, and whose backports have a newer one.
+const BACKPORTED: &str = "bookworm";
+
+/// Installs gVisor, if there is none.
+pub(crate) fn install_gvisor() -> Outcome<()> {
+    if is_there(Sign::Program("runsc")) {
+        return Ok(());
+    }
+    match backports::codename() {
+        Some(codename) if codename == BACKPORTED => backports::install("runsc", &codename),
+        _ => apt_install(&["runsc"]),
+    }
+}
 
 /// Installs those of the packages whose content is missing.
 pub(crate) fn install(wanted: &[&[Package]]) -> Outcome<()> {

@@ -12,6 +12,11 @@ use crate::workspace;
 /// Does everything, and says what to try next.
 pub(crate) fn up(home: Option<&Path>) -> Outcome<ExitCode> {
     packages::install(&[packages::RUN])?;
+    // The container tier works without it, and `atoll doctor` says what is missing.
+    if let Err(failure) = packages::install_gvisor() {
+        eprintln!("{failure}");
+        step("going on without gVisor");
+    }
 
     step("building atoll (a few minutes the first time)");
     Program::cargo()

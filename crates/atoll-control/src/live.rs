@@ -6,7 +6,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::{CreateError, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec, Stats};
+use atoll_engine::{
+    CreateError, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec, Stats,
+};
 use atoll_guest_client::{GuestClient, GuestError, InitRequest};
 
 /// A guest that has not come up by then never will.
@@ -97,6 +99,14 @@ impl LiveSandbox {
     /// When the sandbox is gone.
     pub async fn stats(&self) -> Result<Stats, SandboxError> {
         self.ask(|sandbox| sandbox.stats()).await
+    }
+
+    /// Puts `policy` in place of what it could reach so far.
+    ///
+    /// # Errors
+    /// When the policy is invalid, or asks for a network that it was made without.
+    pub async fn set_network(&self, policy: NetworkPolicy) -> Result<(), SandboxError> {
+        self.ask(move |sandbox| sandbox.set_network(&policy)).await
     }
 
     /// Why it ended, if it ends within `bound`.

@@ -1,7 +1,7 @@
 //! Why a command ended, from what the host measured rather than from what
 //! the guest says of itself.
 
-use atoll_engine::{Limits, Outcome, Stats};
+use atoll_engine::{Limits, Outcome, Stats, Tier};
 use atoll_guest_client::ExitStatus;
 
 /// A disk this close to full could not take the next write (bytes).
@@ -9,13 +9,27 @@ const DISK_NEARLY_FULL: u64 = 1024 * 1024;
 /// How much of the end of standard error is looked at.
 pub const EVIDENCE_BYTES: usize = 16 * 1024;
 
+/// What programs say when they cannot have another process or thread.
+const PROCESS_REFUSED: [&str; 3] = [
+    "resource temporarily unavailable",
+    "can't start new thread",
+    "cannot fork",
+];
+
 /// Turns the end of a command into an outcome that names the limit behind it, if there is one.
 ///
 /// Memory, processes, disk and inodes are judged by counters of the kernel.
 /// The kernel counts no refused descriptors, so for those the end of standard
-/// error (`evidence`) has to speak.
+/// error (`evidence`) has to speak; and in a tier with a kernel of its own, so
+/// it has for refused processes.
 #[must_use]
-pub fn explain(exit: &ExitStatus, stats: &Stats, limits: &Limits, evidence: &[u8]) -> Outcome {
+pub fn explain(
+    tier: Tier,
+    exit: &ExitStatus,
+    stats: &Stats,
+    limits: &Limits,
+    evidence: &[u8],
+) -> Outcome {
     let plain = match *exit {
         ExitStatus::Exited(code) => Outcome::Exited { code },
         ExitStatus::Signaled(signal) => Outcome::Signaled { signal },
@@ -45,6 +59,10 @@ pub fn explain(exit: &ExitStatus, stats: &Stats, limits: &Limits, evidence: &[u8
             limit_mib: limits.disk_mib,
         };
     }
+    let is_counted = tier == Tier::Container;
+    if !is_counted && PROCESS_REFUSED.iter().any(|text| evidence.contains(text)) {
+        return Outcome::PidsLimit { limit: limits.pids };
+    }
     if evidence.contains("too many open files") {
         return Outcome::OpenFilesLimit {
             limit: limits.open_files,
@@ -69,6 +87,7 @@ mod tests {
         disk_total_bytes: 4 << 30,
         inodes_free: 1000,
         inodes_total: 2000,
+        network: None,
     };
 
     #[test]
@@ -78,7 +97,13 @@ mod tests {
             ..FINE
         };
         assert_eq!(
-            explain(&ExitStatus::Exited(0), &stats, &Limits::default(), b""),
+            explain(
+                Tier::Container,
+                &ExitStatus::Exited(0),
+                &stats,
+                &Limits::default(),
+                b""
+            ),
             Outcome::Exited { code: 0 }
         );
     }
@@ -134,10 +159,31 @@ mod tests {
             (FINE, "", Outcome::Exited { code: 1 }),
         ];
         for (stats, evidence, expected) in rows {
+            let exit = ExitStatus::Exited(1);
             assert_eq!(
-                explain(&ExitStatus::Exited(1), &stats, &limits, evidence.as_bytes()),
+                explain(Tier::Container, &exit, &stats, &limits, evidence.as_bytes()),
                 expected
             );
         }
+    }
+
+    #[test]
+    fn where_the_host_cannot_count_processes_the_program_has_to_speak() {
+        let limits = Limits {
+            pids: 9,
+            ..Limits::default()
+        };
+        let said = b"bash: fork: retry: Resource temporarily unavailable";
+        let explained = |tier| {
+            explain(
+                tier,
+                &ExitStatus::Exited(254),
+                &FINE,
+                &limits,
+                said.as_slice(),
+            )
+        };
+        assert_eq!(explained(Tier::Gvisor), Outcome::PidsLimit { limit: 9 });
+        assert_eq!(explained(Tier::Container), Outcome::Exited { code: 254 });
     }
 }

@@ -9,6 +9,17 @@ use crate::network::SlotRange;
 /// Host-wide state of all homes. Leases live here, so it cannot be moved per home.
 pub const RUN_DIR: &str = "/run/atoll";
 
+/// Port of the guest inside a sandbox.
+pub const GUEST_PORT: u16 = 49983;
+
+/// Port of the guest's passage to services that only its own side reaches. It
+/// takes the port as two bytes and answers with one of the bytes below.
+pub const PASSAGE_PORT: u16 = 49982;
+/// The service answered; from here on bytes are its own.
+pub const PASSAGE_OPEN: u8 = 0;
+/// Nobody listens there.
+pub const PASSAGE_REFUSED: u8 = 1;
+
 /// Where the layer of the guest has its binary.
 pub const GUEST_IN_LAYER: &str = ".atoll/guest";
 
@@ -23,6 +34,8 @@ pub struct EngineConfig {
     pub program: PathBuf,
     /// What turns a bundle into a container.
     pub oci_runtime: OciRuntimeChoice,
+    /// What runs the sandboxes of the gVisor tier.
+    pub runsc: PathBuf,
     /// Addresses of sandboxes on this host.
     pub slot_range: SlotRange,
 }

@@ -1,12 +1,18 @@
 //! What this host offers to sandboxes, what is missing, and how to get it.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
 
-use crate::network::uplink_probe;
-use crate::{CgroupLayout, SlotRange};
+use crate::lease::HostLock;
+use crate::monitor::release;
+use crate::network::{self, Egress, egress_probe, uplink_probe};
+use crate::{
+    Attachment, CgroupLayout, Limits, NetworkPolicy, Outcome, SandboxId, SandboxSpec, SlotRange,
+};
 
 /// One line of `atoll doctor`.
 #[derive(Debug, Clone, Serialize)]
@@ -36,9 +42,10 @@ pub enum Verdict {
 /// Oldest kernel with everything the container tier uses (id-mapped overlay layers).
 const KERNEL: (u32, u32) = (5, 19);
 
-/// Looks at everything that can be judged without making a sandbox.
+/// Looks at everything that can be judged without making a sandbox, for the
+/// home at `home` and sandboxes with addresses from `range`.
 #[must_use]
-pub fn inspect_host(range: &SlotRange) -> Vec<Check> {
+pub fn inspect_host(home: &Path, range: &SlotRange) -> Vec<Check> {
     let mut checks = vec![
         root(),
         kernel(),
@@ -64,7 +71,7 @@ pub fn inspect_host(range: &SlotRange) -> Vec<Check> {
         Verdict::Warning,
         "building the `base` template from Debian",
     ));
-    checks.push(network(range));
+    checks.push(network(home, range));
     checks
 }
 
@@ -206,7 +213,7 @@ fn program(name: &'static str, package: &str, severity: Verdict, purpose: &str) 
     }
 }
 
-fn network(range: &SlotRange) -> Check {
+fn network(home: &Path, range: &SlotRange) -> Check {
     let warn = |detail: String, fix: &str| check("network", Verdict::Warning, detail, Some(fix));
     let report = match uplink_probe(range) {
         Ok(report) => report,
@@ -231,26 +238,72 @@ fn network(range: &SlotRange) -> Check {
             "apt-get install nftables",
         );
     };
-    if let Some(chain) = chains.first() {
-        let detail = format!(
-            "the chain `{} {} {}` drops forwarded packets",
-            chain.family, chain.table, chain.chain
-        );
+    if !rustix::process::geteuid().is_root() {
         return warn(
-            detail,
-            "let packets from and to the interfaces `atl*` through it",
+            format!("out through `{}`; not tried", route.interface),
+            "run atoll with `sudo`",
         );
     }
-    if report.legacy_iptables {
-        return warn(
-            "old iptables rules may drop packets of sandboxes".to_owned(),
-            "check `iptables-legacy -S FORWARD`",
-        );
+    let way = format!("out through `{}`", route.interface);
+    match try_egress(home, range) {
+        Ok(Egress::Left) => check(
+            "network",
+            Verdict::Ok,
+            format!("{way}; a packet of a sandbox left this host"),
+            None,
+        ),
+        // What drops it is said as exactly as can be known.
+        Ok(Egress::Dropped) => match chains.first() {
+            Some(chain) => warn(
+                format!(
+                    "packets of sandboxes do not leave this host: the chain `{} {} {}` drops what is forwarded",
+                    chain.family, chain.table, chain.chain
+                ),
+                match (chain.table.as_str(), chain.chain.as_str()) {
+                    // Docker, and ufw through it, keep this chain for rules of others.
+                    ("filter", "FORWARD") => {
+                        "Docker or ufw set it so: `iptables -I FORWARD -i 'atl+' -j ACCEPT` and `iptables -I FORWARD -o 'atl+' -j ACCEPT`"
+                    }
+                    _ => "let packets from and to the interfaces `atl*` through it",
+                },
+            ),
+            None if report.legacy_iptables => warn(
+                "packets of sandboxes do not leave this host: there are old iptables rules"
+                    .to_owned(),
+                "check `iptables-legacy -S FORWARD`",
+            ),
+            None => warn(
+                "packets of sandboxes do not leave this host".to_owned(),
+                "look at `nft list ruleset` for a rule that drops what the interfaces `atl*` send",
+            ),
+        },
+        Err(error) => warn(
+            format!("cannot try the way out: {error}"),
+            "`--net full` and template builds do not work before that does",
+        ),
     }
-    check(
-        "network",
-        Verdict::Ok,
-        format!("out through `{}`", route.interface),
-        None,
-    )
+}
+
+/// Sends one packet through a slot of its own, as a sandbox would.
+fn try_egress(home: &Path, range: &SlotRange) -> io::Result<Egress> {
+    let id = SandboxId::random()?;
+    let spec = SandboxSpec {
+        hostname: id.to_string(),
+        id,
+        layers: Vec::new(),
+        limits: Limits::default(),
+        network: NetworkPolicy::full(),
+        env: BTreeMap::new(),
+        lifetime: None,
+        attachment: Attachment::Client,
+    };
+    let lock = HostLock::take()?;
+    let lease = lock.lease(home, crate::Tier::Container, &spec, range)?;
+    let made = lock
+        .live_networks(&lease)
+        .and_then(|live| network::ensure_host(range, &live).map_err(io::Error::other));
+    drop(lock);
+    let tried = made.and_then(|()| egress_probe(lease.slot, range).map_err(io::Error::other));
+    release(home, &lease, &Outcome::Killed)?;
+    tried
 }

@@ -10,13 +10,15 @@ use serde::Serialize;
 use crate::disk::Disks;
 use crate::lease::HostLock;
 use crate::record::Records;
-use crate::{SandboxRecord, reconcile};
+use crate::{SandboxRecord, network, reconcile};
 
 /// What [`sweep`] found.
 #[derive(Debug, Default, Serialize)]
 pub struct Swept {
     /// Sandboxes left by interrupted runs of any home.
     pub sandboxes: usize,
+    /// Interfaces of sandboxes that nobody holds a lease for.
+    pub interfaces: usize,
     /// Records of sandboxes that ended long ago.
     pub records: usize,
     /// Bytes of disks made in advance.
@@ -30,6 +32,7 @@ pub struct Swept {
 pub fn sweep(home: &Path, age: Duration) -> io::Result<Swept> {
     Ok(Swept {
         sandboxes: reconcile()?.len(),
+        interfaces: remove_strays()?,
         records: Records::new(home.join("sandboxes")).forget(age)?,
         disk_bytes: Disks::new(home.join("disks")).drain()?,
     })
@@ -42,9 +45,25 @@ pub fn sweep(home: &Path, age: Duration) -> io::Result<Swept> {
 pub fn sweep_preview(home: &Path, age: Duration) -> io::Result<Swept> {
     Ok(Swept {
         sandboxes: crate::reconcile::dead_sandboxes()?.len(),
+        interfaces: strays(&HostLock::take()?)?.len(),
         records: Records::new(home.join("sandboxes")).older_than(age)?.len(),
         disk_bytes: Disks::new(home.join("disks")).pooled_bytes()?,
     })
+}
+
+/// Slots with an interface and without a lease. Under the lock: a lease comes before its interface.
+fn strays(lock: &HostLock) -> io::Result<Vec<u16>> {
+    let leased: Vec<u16> = lock.leases()?.iter().map(|lease| lease.slot).collect();
+    network::strays(&leased).map_err(io::Error::other)
+}
+
+fn remove_strays() -> io::Result<usize> {
+    let lock = HostLock::take()?;
+    let strays = strays(&lock)?;
+    for slot in &strays {
+        network::remove_stray(*slot).map_err(io::Error::other)?;
+    }
+    Ok(strays.len())
 }
 
 /// Every sandbox this home knows, the oldest first.

@@ -16,7 +16,8 @@ use crate::config::{RUN_DIR, slot_dir};
 use crate::host::file::{self, make_dir, remove_tree, write_state};
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
-use crate::{NetworkMode, SandboxId, SandboxSpec};
+use crate::network::HostNetwork;
+use crate::{NetworkPolicy, SandboxId, SandboxSpec, SlotRange, Tier};
 
 /// First uid of slot 0: above `/etc/subuid` ranges and above what systemd gives to containers.
 const UID_FLOOR: u32 = 0x7000_0000;
@@ -31,10 +32,24 @@ pub(crate) struct Lease {
     pub(crate) owner: ProcessIdentity,
     pub(crate) home: PathBuf,
     pub(crate) sandbox: SandboxId,
-    pub(crate) network: NetworkMode,
+    /// What belongs to it on the network; `None` without an interface.
+    pub(crate) network: Option<LeasedNetwork>,
+    #[serde(default)]
+    pub(crate) tier: Tier,
     /// Layers the sandbox stands on; they must not be removed below it.
     #[serde(default)]
     pub(crate) layers: Vec<PathBuf>,
+}
+
+/// The network side of a slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeasedNetwork {
+    /// The network namespace that plays the host; only there its interface and rules are found.
+    pub(crate) host: HostNetwork,
+    /// Where its address comes from.
+    pub(crate) range: SlotRange,
+    /// What it may reach now.
+    pub(crate) policy: NetworkPolicy,
 }
 
 impl Lease {
@@ -63,24 +78,66 @@ impl HostLock {
         })
     }
 
-    /// Takes the lowest free slot for the sandbox of `spec` in the home at `home`.
-    pub(crate) fn lease(&self, home: &Path, spec: &SandboxSpec) -> io::Result<Lease> {
+    /// Takes a slot for the sandbox of `spec` in the home at `home`, whose
+    /// address on this host would come from `range`.
+    ///
+    /// Slots are taken in turn, not the lowest first: what is still on its way
+    /// to an address when its sandbox ends meets nobody for a long time.
+    pub(crate) fn lease(
+        &self,
+        home: &Path,
+        tier: Tier,
+        spec: &SandboxSpec,
+        range: &SlotRange,
+    ) -> io::Result<Lease> {
         let owner = ProcessIdentity::current()?;
-        let free = (0..SLOTS).find(|slot| !slot_dir(*slot).exists());
+        let network = if spec.network.has_interface() {
+            Some(LeasedNetwork {
+                host: HostNetwork::current()?,
+                range: *range,
+                policy: spec.network.clone(),
+            })
+        } else {
+            None
+        };
+        // A small range has no address for most slots.
+        let slots = match &network {
+            Some(_) => u16::try_from(range.slots()).map_or(SLOTS, |slots| slots.min(SLOTS)),
+            None => SLOTS,
+        };
+        let last = self.last_slot();
+        let free = in_turn(last, slots).find(|slot| !slot_dir(*slot).exists());
         let slot = free.ok_or_else(|| {
-            io::Error::other(format!("all {SLOTS} sandbox slots of this host are in use"))
+            io::Error::other(format!("all {slots} sandbox slots of this host are in use"))
         })?;
+        write_state(HostObject::SlotCursor, &cursor_path(), &slot)?;
         let lease = Lease {
             slot,
             owner,
             home: home.to_owned(),
             sandbox: spec.id.clone(),
-            network: spec.network,
+            network,
+            tier,
             layers: spec.layers.clone(),
         };
         creates(HostObject::SlotDirectory, || make_dir(&lease.dir(), 0o711))?;
         self.write(&lease)?;
         Ok(lease)
+    }
+
+    /// Writes down what changed of a lease that this process holds.
+    pub(crate) fn update(&self, lease: &Lease) -> io::Result<()> {
+        self.write(lease)
+    }
+
+    /// The slot taken last; none when that is not known.
+    #[expect(
+        clippy::unused_self,
+        reason = "the note may only be read while the lock is held"
+    )]
+    fn last_slot(&self) -> Option<u16> {
+        let text = fs::read(cursor_path()).ok()?;
+        serde_json::from_slice(&text).ok()
     }
 
     fn write(&self, lease: &Lease) -> io::Result<()> {
@@ -138,6 +195,20 @@ impl HostLock {
             .collect()
     }
 
+    /// The other sandboxes that live on the same network as `lease`, and what they may reach.
+    pub(crate) fn live_networks(&self, lease: &Lease) -> io::Result<Vec<(u16, NetworkPolicy)>> {
+        let host = lease.network.as_ref().map(|network| network.host);
+        let others = self
+            .leases()?
+            .into_iter()
+            .filter(|other| other.slot != lease.slot && other.owner.is_alive());
+        Ok(others
+            .filter_map(|other| Some((other.slot, other.network?)))
+            .filter(|(_, network)| Some(network.host) == host)
+            .map(|(slot, network)| (slot, network.policy))
+            .collect())
+    }
+
     #[expect(
         clippy::unused_self,
         reason = "the slots may only be listed while the lock is held"
@@ -158,15 +229,39 @@ impl HostLock {
     }
 }
 
+/// All slots below `slots`, those after `last` first.
+fn in_turn(last: Option<u16>, slots: u16) -> impl Iterator<Item = u16> {
+    let next = last.map_or(0, |last| last.saturating_add(1)).min(slots);
+    (next..slots).chain(0..next)
+}
+
+fn cursor_path() -> PathBuf {
+    Path::new(RUN_DIR).join("last-slot.json")
+}
+
 fn read(slot: u16) -> io::Result<Lease> {
     let path = slot_dir(slot).join("lease.json");
     let text = fs::read(&path)?;
     serde_json::from_slice(&text).map_err(|error| {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{}: {error}", path.display()),
+            format!("{}: {error}; was it written by another version of Atoll, whose sandboxes are still there?", path.display()),
         )
     })
 }
 
 const _: () = assert!(UID_FLOOR as u64 + SLOTS as u64 * UIDS_PER_SLOT as u64 <= 1 << 31);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_taken_in_turn_and_each_once_around() {
+        let turn = |last, slots| in_turn(last, slots).collect::<Vec<_>>();
+        assert_eq!(turn(None, 4), [0, 1, 2, 3]);
+        assert_eq!(turn(Some(1), 4), [2, 3, 0, 1]);
+        assert_eq!(turn(Some(3), 4), [0, 1, 2, 3]);
+        assert_eq!(turn(Some(u16::MAX), 2), [0, 1]);
+    }
+}

@@ -9,7 +9,6 @@
 mod bundle;
 mod cgroup;
 mod config;
-mod container;
 mod disk;
 mod doctor;
 mod housekeeping;
@@ -17,6 +16,7 @@ mod id;
 mod lease;
 mod limits;
 mod monitor;
+mod monitored;
 mod network;
 mod oci;
 mod reconcile;
@@ -24,19 +24,26 @@ mod record;
 mod runtime;
 mod seccomp;
 mod spec;
+mod tier_verdict;
 
 pub mod host;
 
 pub use cgroup::CgroupLayout;
-pub use config::{EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, RUN_DIR};
-pub use container::ContainerRuntime;
+pub use config::{
+    EngineConfig, GUEST_IN_LAYER, GUEST_PORT, OciRuntimeChoice, PASSAGE_OPEN, PASSAGE_PORT,
+    PASSAGE_REFUSED, RUN_DIR,
+};
 pub use doctor::{Check, Verdict, inspect_host};
 pub use housekeeping::{Swept, layers_in_use, sandboxes, sweep, sweep_preview};
 pub use id::{InvalidSandboxId, SandboxId};
 pub use limits::{Limits, LimitsError, Outcome, open_files_ceiling};
 pub use monitor::run as run_monitor;
-pub use network::SlotRange;
+pub use monitored::MonitoredRuntime;
+pub use network::{
+    Cidr, Denial, InvalidCidr, InvalidPolicy, NetworkPolicy, NetworkUsage, SlotRange, Traffic,
+};
 pub use reconcile::{reconcile, reconcile_home};
 pub use record::{Ended, SandboxRecord};
 pub use runtime::{CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
-pub use spec::{Attachment, NetworkMode, SandboxSpec};
+pub use spec::{Attachment, SandboxSpec};
+pub use tier_verdict::{TierVerdict, remember_verdict, remembered_verdict};

@@ -12,6 +12,7 @@ use crate::host::file::write_state;
 use crate::host::process::boot_id;
 use crate::lease::HostLock;
 use crate::monitor::release;
+use crate::network::forget_dead_hosts;
 use crate::record::Records;
 use crate::{Outcome, SandboxId};
 
@@ -21,7 +22,15 @@ use crate::{Outcome, SandboxId};
 /// When something could not be removed; its lease stays, so the next start
 /// tries again.
 pub fn reconcile() -> io::Result<Vec<SandboxId>> {
-    let dead = HostLock::take()?.claim_dead()?;
+    let lock = HostLock::take()?;
+    let dead = lock.claim_dead()?;
+    let hosts: Vec<_> = lock
+        .leases()?
+        .into_iter()
+        .filter_map(|lease| Some(lease.network?.host))
+        .collect();
+    forget_dead_hosts(&hosts)?;
+    drop(lock);
     let mut removed = Vec::with_capacity(dead.len());
     let mut failure = None;
     for lease in dead {
@@ -67,7 +76,7 @@ pub fn reconcile_home(home: &Path) -> io::Result<usize> {
     };
     for record in records.list()? {
         if record.ended.is_none() && !known.contains(&record.id) {
-            records.end(&record.id, &outcome)?;
+            records.end(&record.id, &outcome, None)?;
         }
     }
     write_state(HostObject::BootMarker, &marker, &boot)?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::HostObject;
 use crate::host::file::{make_dir, remove_file, write_state};
-use crate::{Limits, NetworkMode, Outcome, SandboxId, Tier};
+use crate::{Limits, NetworkPolicy, NetworkUsage, Outcome, SandboxId, Tier};
 
 /// One sandbox as written to `<home>/sandboxes/<id>.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct SandboxRecord {
     /// Its upper bounds.
     pub limits: Limits,
     /// What it can reach.
-    pub network: NetworkMode,
+    pub network: NetworkPolicy,
     /// Milliseconds since 1970 at which it was created.
     pub created_ms: u64,
     /// How and when it ended; `None` while it runs.
@@ -35,6 +35,9 @@ pub struct Ended {
     pub outcome: Outcome,
     /// Milliseconds since 1970.
     pub at_ms: u64,
+    /// What it sent, got and was denied; `None` without a network.
+    #[serde(default)]
+    pub network: Option<NetworkUsage>,
 }
 
 /// The records of one home.
@@ -66,17 +69,34 @@ impl Records {
     }
 
     /// Notes the end of `id`, unless it was noted before. A sandbox that never got a record needs none.
-    pub(crate) fn end(&self, id: &SandboxId, outcome: &Outcome) -> io::Result<()> {
+    pub(crate) fn end(
+        &self,
+        id: &SandboxId,
+        outcome: &Outcome,
+        network: Option<NetworkUsage>,
+    ) -> io::Result<()> {
         match self.get(id)? {
             Some(mut record) if record.ended.is_none() => {
                 remove_file(&self.path(id).with_extension("new"))?;
                 record.ended = Some(Ended {
                     outcome: outcome.clone(),
                     at_ms: now_ms(),
+                    network,
                 });
                 self.write(&record)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Notes what `id` can reach from now on.
+    pub(crate) fn change_network(&self, id: &SandboxId, policy: &NetworkPolicy) -> io::Result<()> {
+        match self.get(id)? {
+            Some(record) => self.write(&SandboxRecord {
+                network: policy.clone(),
+                ..record
+            }),
+            None => Ok(()),
         }
     }
 

@@ -12,13 +12,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LimitsError, Outcome, SandboxId, SandboxSpec};
+use crate::{
+    InvalidPolicy, LimitsError, NetworkPolicy, NetworkUsage, Outcome, SandboxId, SandboxSpec,
+};
 
 /// How strongly a sandbox is kept apart from the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
     /// Namespaces, seccomp and cgroups on the host's kernel.
+    #[default]
     Container,
     /// gVisor's user-space kernel.
     Gvisor,
@@ -80,6 +85,14 @@ pub trait Sandbox: Dial {
     /// When the sandbox is gone.
     fn stats(&self) -> Result<Stats, SandboxError>;
 
+    /// Puts `policy` in place of what it could reach so far, lists and all.
+    /// Connections to what is forbidden now are cut.
+    ///
+    /// # Errors
+    /// When the policy is invalid, when it asks for a network that the sandbox
+    /// was made without, when the sandbox is gone or the kernel refuses.
+    fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError>;
+
     /// Ends every process but keeps the disk, whose changes over the layers
     /// can then be read below the returned directory (owners as inside).
     ///
@@ -126,6 +139,9 @@ pub struct Stats {
     pub inodes_free: u64,
     /// Inodes its disk has.
     pub inodes_total: u64,
+    /// What it sent, got and was denied; `None` without a network.
+    #[serde(default)]
+    pub network: Option<NetworkUsage>,
 }
 
 /// Why a sandbox could not be created.
@@ -134,6 +150,9 @@ pub enum CreateError {
     /// Limits that nothing could run under.
     #[error("impossible limits")]
     Limits(#[from] LimitsError),
+    /// A network policy that would not do what it says.
+    #[error("impossible network policy")]
+    Network(#[from] InvalidPolicy),
     /// The host lacks something; `hint` says how to get it.
     #[error("{what}")]
     Host {

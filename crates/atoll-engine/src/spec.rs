@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, SandboxId};
+use crate::{Limits, NetworkPolicy, SandboxId};
 
 /// Everything a runtime needs to create one sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct SandboxSpec {
     /// Upper bounds.
     pub limits: Limits,
     /// What it can reach.
-    pub network: NetworkMode,
+    pub network: NetworkPolicy,
     /// Host name inside.
     pub hostname: String,
     /// Environment of PID 1; commands get theirs with each request.
@@ -27,16 +27,6 @@ pub struct SandboxSpec {
     pub lifetime: Option<Duration>,
     /// Whether it lives longer than the process that asked for it.
     pub attachment: Attachment,
-}
-
-/// Network access of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NetworkMode {
-    /// A loopback interface and nothing else.
-    None,
-    /// The internet through NAT; private ranges, the host and other sandboxes closed.
-    Full,
 }
 
 /// Bond between a sandbox and the process that created it.

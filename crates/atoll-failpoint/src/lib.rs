@@ -5,6 +5,9 @@
 //! a monitor takes its client along, so that nobody is left who could clean
 //! up. `ATOLL_FAILPOINT_LOG` names a file to which every point reached is
 //! appended.
+//!
+//! `ATOLL_FAILPOINT=<wall>:missing` leaves a wall out ([`is_missing`]), so that a
+//! test can show that an attack on it is noticed.
 
 /// Side of the call at which a point lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +30,20 @@ impl Moment {
             Self::After => "after",
         }
     }
+}
+
+/// Whether a test wants to see what happens without the wall `name`.
+#[must_use]
+#[cfg(not(feature = "enabled"))]
+pub fn is_missing(_name: &str) -> bool {
+    false
+}
+
+/// Whether a test wants to see what happens without the wall `name`.
+#[must_use]
+#[cfg(feature = "enabled")]
+pub fn is_missing(name: &str) -> bool {
+    std::env::var("ATOLL_FAILPOINT").is_ok_and(|point| point == format!("{name}:missing"))
 }
 
 /// Passes the point `name`, or dies there.

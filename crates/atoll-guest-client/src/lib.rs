@@ -51,9 +51,9 @@ mod upload;
 mod user;
 mod watch;
 
-pub use atoll_protocol::InitRequest;
 pub use atoll_protocol::connect::Code;
 pub use atoll_protocol::status::ExitStatus;
+pub use atoll_protocol::{InitRequest, KERNEL_RELEASE};
 pub use client::GuestClient;
 pub use connection::Dialer;
 pub use download::FileReader;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    atoll_guest::run(std::env::args_os().skip(1))
+    atoll_guest::run(std::env::args_os())
 }

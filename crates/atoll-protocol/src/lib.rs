@@ -18,6 +18,25 @@ pub use init::InitRequest;
 /// Port on which the guest of a sandbox listens.
 pub const ENVD_PORT: u16 = 49983;
 
+/// Port of the guest's passage, where the sandbox has a network stack that the
+/// host cannot enter: two bytes of a port (the higher first) go in, one byte of
+/// answer comes back, then the bytes of whoever listens there.
+pub const PASSAGE_PORT: u16 = 49982;
+
+/// Answers of the passage.
+pub mod passage {
+    /// Connected: all further bytes are those of the service.
+    pub const OPEN: u8 = 0;
+    /// Nobody listens on that port.
+    pub const REFUSED: u8 = 1;
+    /// The guest could not connect, or has too many connections.
+    pub const FAILED: u8 = 2;
+}
+
+/// Argument with which the guest's binary, run as a command, says the release of the
+/// kernel it is on: no program of a template can say it in its place.
+pub const KERNEL_RELEASE: &str = "kernel-release";
+
 /// Header that carries the secret between host and guest.
 pub const ACCESS_TOKEN_HEADER: &str = "x-access-token";
 

@@ -37,6 +37,45 @@ pub fn write_atomically(kind: StateWrite, path: &Path, bytes: &[u8]) -> io::Resu
     File::open(directory)?.sync_all()
 }
 
+/// Makes `path` with `bytes` (mode 0600) unless it is there already, and
+/// returns what it holds then: of several callers all get what the first one
+/// wrote, and a crash leaves all of it or nothing.
+///
+/// # Errors
+/// When the directory is missing or the file system refuses.
+pub fn write_once(kind: StateWrite, path: &Path, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.ok_or_else(|| io::Error::other("the path has no directory"))?;
+    // Made with mode 0600, as all files of this kind.
+    let mut file = tempfile::Builder::new()
+        .prefix(PREFIX)
+        .tempfile_in(directory)?;
+    flock(file.as_file(), FlockOperation::LockExclusive)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    match kind.around(|| file.persist_noclobber(path)) {
+        Ok(_) => File::open(directory)?.sync_all()?,
+        // Another one was first; it may also have swept this file away.
+        Err(error) if is_late(&error.error) => {}
+        Err(error) => return Err(error.error),
+    }
+    sweep_unfinished(directory)?;
+    fs::read(path)
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
+    )
+}
+
 /// Removes what writers that were killed left in `directory`, and returns how many files that were.
 ///
 /// # Errors
@@ -56,8 +95,11 @@ pub fn sweep_unfinished(directory: &Path) -> io::Result<usize> {
             continue;
         };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            fs::remove_file(entry.path())?;
-            removed += 1;
+            match fs::remove_file(entry.path()) {
+                // Another sweep, or its writer, was faster.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => other.map(|()| removed += 1)?,
+            }
         }
     }
     Ok(removed)
@@ -89,6 +131,31 @@ mod tests {
         assert_eq!(sweep_unfinished(home.path()).unwrap(), 1);
         assert!(at("kept.json").exists() && at(".new-live").exists() && !at(".new-dead").exists());
         assert_eq!(sweep_unfinished(&at("missing")).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_written_once_is_the_first_ones() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("secret");
+        fs::write(home.path().join(".new-dead"), "half").unwrap();
+        let writers: Vec<_> = (0..8_u8)
+            .map(|number| {
+                let path = path.clone();
+                std::thread::spawn(move || {
+                    write_once(StateWrite::NodeId, &path, &[number; 32]).unwrap()
+                })
+            })
+            .collect();
+        let got: Vec<Vec<u8>> = writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap())
+            .collect();
+        let first = fs::read(&path).unwrap();
+        assert_eq!(first.len(), 32);
+        assert_eq!(got, vec![first; 8]);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -33,6 +33,10 @@ state_writes! {
     BuildCacheEntry => "build_cache_entry",
     /// A template.
     TemplateRecord => "template_record",
+    /// The id of a home among the nodes of a database.
+    NodeId => "node_id",
+    /// The secret of a home.
+    HomeSecret => "home_secret",
 }
 
 impl StateWrite {

@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use atoll_engine::{Limits, NetworkMode};
+use atoll_control::isolation::Wish;
+use atoll_engine::{Cidr, Limits, NetworkPolicy, Tier};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
 
-use crate::quantity::{bytes, cpu_millis, duration, mebibytes};
+use crate::failure::Hinted;
+use crate::home::NetworkDefaults;
+use crate::quantity::{bytes, cpu_millis, duration, duration_or_none, mebibytes};
 
 /// Run untrusted code in strong isolation, on your own machine.
 #[derive(Debug, Parser)]
@@ -27,6 +31,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "ATOLL_HOME", global = true, value_name = "DIRECTORY")]
     pub(crate) home: Option<PathBuf>,
 
+    /// Say what is decided on the way, such as the isolation of a sandbox and why.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -40,8 +48,13 @@ pub(crate) enum Command {
     /// Build, list, inspect and remove templates.
     #[command(subcommand)]
     Template(TemplateCommand),
+    /// Make, list, revoke and rotate API keys.
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Tell what isolation this host offers and how to add what is missing.
     Doctor(DoctorArguments),
+    /// Attack sandboxes on this host in every known way, and tell which walls held.
+    Selftest(SelftestArguments),
     /// Remove what is not needed any more.
     Gc(GcArguments),
     /// Print a completion script for a shell.
@@ -62,7 +75,8 @@ pub(crate) enum Language {
     Bash,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Network {
     /// A loopback interface and nothing else.
     None,
@@ -70,21 +84,28 @@ pub(crate) enum Network {
     Full,
 }
 
-impl From<Network> for NetworkMode {
-    fn from(network: Network) -> Self {
-        match network {
-            Network::None => Self::None,
-            Network::Full => Self::Full,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Isolation {
     /// The strongest that works on this host.
     Auto,
     /// Namespaces, seccomp and cgroups on the host's kernel.
     Container,
+    /// gVisor: a kernel of its own, in user space.
+    Gvisor,
+    /// A virtual machine (not part of this version).
+    Microvm,
+}
+
+impl From<Isolation> for Wish {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Auto => Self::Strongest,
+            Isolation::Container => Self::Exactly(Tier::Container),
+            Isolation::Gvisor => Self::Exactly(Tier::Gvisor),
+            Isolation::Microvm => Self::Exactly(Tier::Microvm),
+        }
+    }
 }
 
 /// What a sandbox is made of, the same for every command that makes one.
@@ -94,9 +115,9 @@ pub(crate) struct SandboxArguments {
     #[arg(long, short, default_value = "base", value_name = "NAME")]
     pub(crate) template: String,
 
-    /// How the sandbox is kept apart from the host.
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(crate) isolation: Isolation,
+    /// How the sandbox is kept apart from the host [default: as configured, else auto].
+    #[arg(long, value_enum)]
+    pub(crate) isolation: Option<Isolation>,
 
     /// Memory, for example 512M or 2G [default: 1G].
     #[arg(long, value_parser = mebibytes, value_name = "SIZE", help_heading = "Limits")]
@@ -122,9 +143,17 @@ pub(crate) struct SandboxArguments {
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
     pub(crate) open_files: Option<u64>,
 
-    /// What the sandbox can reach.
-    #[arg(long, value_enum, default_value = "none")]
-    pub(crate) net: Network,
+    /// What the sandbox can reach [default: none, or as configured].
+    #[arg(long, value_enum, help_heading = "Network")]
+    pub(crate) net: Option<Network>,
+
+    /// Address or CIDR to open although --net-deny names it; repeatable.
+    #[arg(long, value_name = "CIDR", help_heading = "Network")]
+    pub(crate) net_allow: Vec<Cidr>,
+
+    /// Address or CIDR to close; repeatable. 0.0.0.0/0 leaves only what is allowed.
+    #[arg(long, value_name = "CIDR", help_heading = "Network")]
+    pub(crate) net_deny: Vec<Cidr>,
 
     /// Environment variable; without a value it is taken from your environment.
     #[arg(long = "env", short, value_name = "NAME[=VALUE]")]
@@ -148,6 +177,34 @@ impl SandboxArguments {
             shm_mib: default.shm_mib,
         }
     }
+
+    /// What was asked for; the rest as in `default`. A list takes the place of a configured one.
+    pub(crate) fn network(&self, default: &NetworkDefaults) -> anyhow::Result<NetworkPolicy> {
+        let lists_asked = !(self.net_allow.is_empty() && self.net_deny.is_empty());
+        let list = |asked: &Vec<Cidr>, configured: &Vec<Cidr>| {
+            if asked.is_empty() { configured } else { asked }.clone()
+        };
+        let policy = match self.net.or(default.network).unwrap_or(Network::None) {
+            Network::None if lists_asked => {
+                return Err(Hinted::error(
+                    "--net-allow and --net-deny say nothing to a sandbox without a network",
+                    "add --net full",
+                ));
+            }
+            Network::None => NetworkPolicy::None,
+            Network::Full => NetworkPolicy::Full {
+                allow: list(&self.net_allow, &default.allow),
+                deny: list(&self.net_deny, &default.deny),
+            },
+        };
+        policy.validate().map_err(|error| {
+            Hinted::error(
+                error.to_string(),
+                "private ranges, the host and other sandboxes cannot be opened; see docs/network.md",
+            )
+        })?;
+        Ok(policy)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -161,6 +218,7 @@ Examples:
   atoll run -c 'console.log(6*7)' --lang javascript
   echo 'print(6*7)' | atoll run --lang python -
   atoll run train.py --memory 4G --cpus 2 --timeout 1h --net full
+  atoll run fetch.py --net full --net-deny 0.0.0.0/0 --net-allow 192.0.2.0/24
   atoll run report.py --file data.csv:data.csv --json")]
 pub(crate) struct RunArguments {
     /// Program to run; `-` reads it from standard input.
@@ -253,6 +311,65 @@ pub(crate) enum TemplateCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key and print it, this once.
+    Create(KeyCreateArguments),
+    /// List keys.
+    #[command(alias = "ls")]
+    List {
+        /// Only those of this tenant.
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
+
+        /// Print a JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a key, its tokens and what it has open, at once.
+    Revoke {
+        /// Its id, or its name if no other active key has it.
+        key: String,
+    },
+    /// Make a key in the place of another and print it, this once.
+    Rotate {
+        /// Id of the old key, or its name if no other active key has it.
+        key: String,
+
+        /// How long the old one still works; 0 ends it now.
+        #[arg(long, value_parser = duration_or_none, default_value = "1h", value_name = "DURATION")]
+        grace: Duration,
+
+        /// Print a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll key create --name laptop
+  atoll key create --name ci --tenant build --expires 30d --json
+  export E2B_API_KEY=$(atoll key create --name ci)")]
+pub(crate) struct KeyCreateArguments {
+    /// What to call it.
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Whom it stands for; made if there is no tenant of that name.
+    #[arg(long, default_value = atoll_control::identity::DEFAULT_TENANT, value_name = "NAME")]
+    pub(crate) tenant: String,
+
+    /// How long it works, for example 30d [default: until it is revoked].
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) expires: Option<Duration>,
+
+    /// Print a JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -282,6 +399,71 @@ pub(crate) struct DoctorArguments {
     /// Print a JSON array of checks.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SelftestTier {
+    /// Namespaces, seccomp and cgroups on the host's kernel.
+    Container,
+    /// gVisor's user-space kernel.
+    Gvisor,
+    /// Every tier that works on this host.
+    All,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It is safe on a host in use: attacks aim at files, processes and sockets that it makes
+and removes itself, floods are bounded, and calls that could do harm are made with
+arguments that cannot. Each attack is also made where its wall is missing and must
+succeed there, or it counts as `inconclusive`.
+
+Exit status:
+  0 if every wall held or does not apply; 1 otherwise; 125 if Atoll itself failed.
+
+Examples:
+  atoll selftest                               everything
+  atoll selftest --only mounts                 one group
+  atoll selftest --only '*.ptrace*' --json     some cases, for machines
+  atoll selftest --list                        what would be tried
+  atoll selftest --survey                      what an attacker sees first")]
+pub(crate) struct SelftestArguments {
+    /// Which sandboxes to attack.
+    #[arg(long, value_enum, default_value = "all")]
+    pub(crate) tier: SelftestTier,
+
+    /// Only these cases: a group, a name, or a pattern with `*`.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) only: Option<String>,
+
+    /// List the cases and run none.
+    #[arg(long, conflicts_with = "survey")]
+    pub(crate) list: bool,
+
+    /// Show what an attacker inside finds out, without a verdict.
+    #[arg(long)]
+    pub(crate) survey: bool,
+
+    /// Have this many sandboxes attack at once, and measure what the host feels of it. Not
+    /// for a host in use: it takes whatever their limits add up to.
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["survey", "list", "only"])]
+    pub(crate) siege: Option<usize>,
+
+    /// How long a siege lasts.
+    #[arg(long, value_parser = duration, default_value = "60s", value_name = "DURATION", requires = "siege")]
+    pub(crate) siege_time: Duration,
+
+    /// Print JSON: an array of cases, or the object of a siege.
+    #[arg(long, conflicts_with = "survey")]
+    pub(crate) json: bool,
+
+    /// Play the cases of the network, in a network namespace of its own.
+    #[arg(long, hide = true)]
+    pub(crate) in_world: bool,
+
+    /// Template to attack from; it needs Python.
+    #[arg(long, short, default_value = "base", value_name = "NAME")]
+    pub(crate) template: String,
 }
 
 #[derive(Debug, Args)]

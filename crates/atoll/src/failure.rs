@@ -4,9 +4,11 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use atoll_control::identity::IdentityError;
 use atoll_control::templates::{BuildError, SpecError};
 use atoll_engine::CreateError;
 use atoll_guest_client::GuestError;
+use atoll_store::db::DatabaseError;
 use rustix::io::Errno;
 
 /// Exit status for failures of Atoll itself, apart from those of programs in sandboxes.
@@ -70,11 +72,18 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(GuestError::Refused { status, .. }) = cause.downcast_ref() {
         return by_guest(*status).map(str::to_owned);
     }
+    if let Some(error) = cause.downcast_ref::<IdentityError>() {
+        return error.hint().map(str::to_owned);
+    }
+    if let Some(error) = cause.downcast_ref::<DatabaseError>() {
+        return error.hint().map(str::to_owned);
+    }
     match cause.downcast_ref::<CreateError>()? {
         CreateError::Host {
             hint: Some(hint), ..
         } => Some(hint.clone()),
         CreateError::Limits(_) => Some("choose a value within the range".to_owned()),
+        CreateError::Network(_) => Some("docs/network.md says what can be opened".to_owned()),
         CreateError::Host { hint: None, .. } | CreateError::Monitor(_) => {
             Some("`atoll doctor` checks what this host offers".to_owned())
         }

@@ -9,11 +9,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use atoll_engine::{
-    ContainerRuntime, EngineConfig, GUEST_IN_LAYER, OciRuntimeChoice, Runtime, SlotRange,
+    Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, OciRuntimeChoice, Runtime, SlotRange,
+    Tier,
 };
+use atoll_store::db::Location;
+use clap::ValueEnum as _;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::arguments::{Isolation, Network};
 use crate::failure::Hinted;
 
 /// The agent that becomes PID 1 of every sandbox.
@@ -27,17 +31,53 @@ struct Settings {
     oci_runtime: Option<String>,
     /// Addresses of sandboxes on this host.
     network_range: Option<SlotRange>,
+    /// How sandboxes are kept apart when nobody says.
+    isolation: Option<Isolation>,
+    /// Nothing weaker than this is used.
+    minimum_isolation: Option<Tier>,
+    /// `runsc`, or a path.
+    runsc: Option<String>,
+    /// What a sandbox can reach when nothing is said.
+    network: Option<Network>,
+    /// Opened although `network_deny` names it.
+    network_allow: Vec<Cidr>,
+    /// Closed.
+    network_deny: Vec<Cidr>,
+    /// A path, or `postgres://…`.
+    database: Option<String>,
+}
+
+/// What sandboxes can reach when the command line does not say.
+#[derive(Debug, Default)]
+pub(crate) struct NetworkDefaults {
+    pub(crate) network: Option<Network>,
+    pub(crate) allow: Vec<Cidr>,
+    pub(crate) deny: Vec<Cidr>,
 }
 
 /// One installation of Atoll.
 pub(crate) struct Home {
     path: PathBuf,
     settings: Settings,
+    verbose: bool,
 }
 
 impl Home {
-    /// Opens the home at `path` or the default one, making it if it is new.
+    /// Opens the home at `path` or the default one, making it if it is new,
+    /// and puts its sandboxes in order.
     pub(crate) fn open(path: Option<PathBuf>) -> anyhow::Result<Self> {
+        let home = Self::without_sandboxes(path)?;
+        if rustix::process::geteuid().is_root() {
+            atoll_engine::reconcile_home(&home.path)
+                .context("cannot put the home in order after a restart")?;
+            atoll_selftest::sweep(&home.path)
+                .context("cannot remove what an interrupted selftest left")?;
+        }
+        Ok(home)
+    }
+
+    /// The same for a command that has nothing to do with sandboxes.
+    pub(crate) fn without_sandboxes(path: Option<PathBuf>) -> anyhow::Result<Self> {
         let path = path.map_or_else(default_path, Ok)?;
         fs::DirBuilder::new()
             .recursive(true)
@@ -46,11 +86,23 @@ impl Home {
             .with_context(|| format!("cannot make the home directory `{}`", path.display()))?;
         let path = path.canonicalize()?;
         let settings = read_settings(&path.join("config.toml"))?;
-        if rustix::process::geteuid().is_root() {
-            atoll_engine::reconcile_home(&path)
-                .context("cannot put the home in order after a restart")?;
+        Ok(Self {
+            path,
+            settings,
+            verbose: false,
+        })
+    }
+
+    /// The same, for somebody who wants to know more.
+    pub(crate) fn verbose(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
+    }
+
+    /// Says something to who wants to know more.
+    pub(crate) fn explain(&self, text: &str) {
+        if self.verbose {
+            eprintln!("{text}");
         }
-        Ok(Self { path, settings })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -62,14 +114,46 @@ impl Home {
         self.settings.network_range.unwrap_or_default()
     }
 
+    /// What sandboxes can reach when the command line does not say.
+    pub(crate) fn network_defaults(&self) -> NetworkDefaults {
+        NetworkDefaults {
+            network: self.settings.network,
+            allow: self.settings.network_allow.clone(),
+            deny: self.settings.network_deny.clone(),
+        }
+    }
+
+    /// Where tenants, keys and sandboxes are written down.
+    pub(crate) fn database(&self) -> anyhow::Result<Location> {
+        match &self.settings.database {
+            None => Ok(Location::of_home(&self.path)),
+            Some(text) => Ok(text.parse()?),
+        }
+    }
+
     /// Directory with the guests of this and earlier versions.
     pub(crate) fn guests(&self) -> PathBuf {
         self.path.join("guest")
     }
 
-    /// The runtime of the container tier.
-    pub(crate) fn runtime(&self) -> anyhow::Result<Arc<dyn Runtime>> {
-        Ok(Arc::new(ContainerRuntime::new(self.engine_config()?)))
+    /// The runtime of `tier`.
+    pub(crate) fn runtime(&self, tier: Tier) -> anyhow::Result<Arc<dyn Runtime>> {
+        Ok(Arc::new(MonitoredRuntime::new(self.engine_config()?, tier)))
+    }
+
+    /// How sandboxes are kept apart when nobody says.
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.settings.isolation.unwrap_or(Isolation::Auto)
+    }
+
+    /// What no sandbox may be weaker than.
+    pub(crate) fn minimum_isolation(&self) -> Tier {
+        self.settings.minimum_isolation.unwrap_or_default()
+    }
+
+    /// What runs sandboxes of the gVisor tier, if it is there.
+    pub(crate) fn runsc(&self) -> Option<PathBuf> {
+        locate(self.settings.runsc.as_deref().unwrap_or("runsc"))
     }
 
     pub(crate) fn engine_config(&self) -> anyhow::Result<EngineConfig> {
@@ -82,6 +166,7 @@ impl Home {
             guest: self.unpack_guest()?,
             program: std::env::current_exe().context("cannot find this program's own file")?,
             oci_runtime,
+            runsc: self.runsc().unwrap_or_else(|| PathBuf::from("runsc")),
             slot_range: self.slot_range(),
         })
     }
@@ -162,6 +247,21 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     if let Ok(runtime) = std::env::var("ATOLL_OCI_RUNTIME") {
         settings.oci_runtime = Some(runtime);
     }
+    if let Ok(runsc) = std::env::var("ATOLL_RUNSC") {
+        settings.runsc = Some(runsc);
+    }
+    if let Some(isolation) = tier_variable("ATOLL_ISOLATION")? {
+        settings.isolation = Some(isolation);
+    }
+    match tier_variable("ATOLL_MINIMUM_ISOLATION")? {
+        None | Some(Isolation::Auto) => {}
+        Some(Isolation::Container) => settings.minimum_isolation = Some(Tier::Container),
+        Some(Isolation::Gvisor) => settings.minimum_isolation = Some(Tier::Gvisor),
+        Some(Isolation::Microvm) => settings.minimum_isolation = Some(Tier::Microvm),
+    }
+    if let Ok(database) = std::env::var("ATOLL_DATABASE") {
+        settings.database = Some(database);
+    }
     if let Ok(range) = std::env::var("ATOLL_NETWORK_RANGE") {
         let parsed = range.parse().map_err(|error| {
             Hinted::error(
@@ -174,23 +274,37 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
+/// The isolation that the variable `name` names.
+fn tier_variable(name: &str) -> anyhow::Result<Option<Isolation>> {
+    let Ok(text) = std::env::var(name) else {
+        return Ok(None);
+    };
+    Isolation::from_str(&text, false).map(Some).map_err(|_| {
+        Hinted::error(
+            format!("{name}: `{text}` is no isolation"),
+            format!("example: {name}=gvisor"),
+        )
+    })
+}
+
 /// `program` as a path: as it is if it names one, else by `PATH`.
 fn find_program(program: &str) -> anyhow::Result<PathBuf> {
+    locate(program).ok_or_else(|| {
+        Hinted::error(
+            format!("the OCI runtime `{program}` is not installed"),
+            format!("install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""),
+        )
+    })
+}
+
+fn locate(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
-        return Ok(PathBuf::from(program));
+        return Some(PathBuf::from(program));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .map(|directory| directory.join(program))
         .find(|candidate| candidate.is_file())
-        .ok_or_else(|| {
-            Hinted::error(
-                format!("the OCI runtime `{program}` is not installed"),
-                format!(
-                    "install it (`apt-get install {program}`), or set oci_runtime = \"builtin\""
-                ),
-            )
-        })
 }
 
 /// Fails with advice unless this process may make sandboxes.

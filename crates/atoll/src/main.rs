@@ -14,12 +14,13 @@ use clap::Parser as _;
 
 fn main() -> ExitCode {
     log::start();
-    // The monitor forks, so it must be reached before anything starts a thread.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == "monitor")
-    {
+    // These fork or change namespaces, so they must be reached before anything starts a thread.
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    if first == "monitor" {
         return atoll_engine::run_monitor();
+    }
+    if first == atoll_selftest::PART_ARGUMENT {
+        return atoll_selftest::run_part();
     }
     let arguments = arguments::Arguments::parse();
     commands::dispatch(arguments).unwrap_or_else(|failure| failure::show(&failure))

@@ -44,9 +44,24 @@ pub(crate) fn cpu_millis(text: &str) -> Result<u64, String> {
     whole(number * factor).ok_or_else(invalid)
 }
 
-/// A duration from `30`, `1.5s`, `250ms`, `5m` or `2h`.
+/// A duration from `30`, `1.5s`, `250ms`, `5m`, `2h` or `30d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("`{text}` is not a duration (examples: 30s, 5m, 2h)");
+    duration_or_none(text).and_then(|duration| {
+        if duration.is_zero() {
+            Err(not_a_duration(text))
+        } else {
+            Ok(duration)
+        }
+    })
+}
+
+fn not_a_duration(text: &str) -> String {
+    format!("`{text}` is not a duration (examples: 30s, 5m, 2h, 30d)")
+}
+
+/// The same, or no time at all (`0`).
+pub(crate) fn duration_or_none(text: &str) -> Result<Duration, String> {
+    let invalid = || not_a_duration(text);
     let split = text
         .find(|character: char| !(character.is_ascii_digit() || character == '.'))
         .unwrap_or(text.len());
@@ -57,10 +72,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1000.0,
         "m" | "min" => 60_000.0,
         "h" => 3_600_000.0,
+        "d" => 86_400_000.0,
         _ => return Err(invalid()),
     };
     whole(number * millis)
-        .filter(|millis| *millis > 0)
         .map(Duration::from_millis)
         .ok_or_else(invalid)
 }
@@ -118,6 +133,8 @@ mod tests {
         assert_eq!(duration("30"), Ok(Duration::from_secs(30)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(duration_or_none("0"), Ok(Duration::ZERO));
         assert!(duration("0").is_err());
         assert!(duration("soon").is_err());
     }

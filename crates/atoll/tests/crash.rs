@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use atoll_engine::Tier;
 use atoll_engine::host::HostObject;
 use atoll_failpoint::Moment;
 use atoll_store::StateWrite;
@@ -36,6 +37,33 @@ enum Scope {
     Alone,
     /// Client and monitor together; only the next start can clean up.
     Family,
+}
+
+/// What is run and killed.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    tier: Tier,
+    network: &'static str,
+}
+
+const CONTAINER: Wish = Wish {
+    tier: Tier::Container,
+    network: "full",
+};
+/// With the network that only this tier makes.
+const GVISOR: Wish = Wish {
+    tier: Tier::Gvisor,
+    network: "none",
+};
+const GVISOR_WITH_NETWORK: Wish = Wish {
+    tier: Tier::Gvisor,
+    network: "full",
+};
+
+impl std::fmt::Display for Wish {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} with network {}", self.tier, self.network)
+    }
 }
 
 /// State of the home in which a command runs.
@@ -75,41 +103,30 @@ impl TestHome {
         command
             .current_dir(self.directory.path())
             .env("ATOLL_HOME", self.directory.path())
+            .env("ATOLL_ISOLATION", "container")
             .stdin(Stdio::null());
         command
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, Wish { tier, network }: Wish) -> Command {
         let mut command = self.atoll();
-        command.args([
-            "run",
-            "--lang",
-            "python",
-            "--net",
-            "full",
-            "--disk",
-            "64M",
-            "-c",
-            "print(6*7)",
-        ]);
+        command.args(["run", "--isolation", &tier.to_string()]);
+        command.args(["--net", network, "--lang", "python", "--disk", "64M"]);
+        command.args(["-c", "print(6*7)"]);
         command
     }
 
-    fn run(&self) -> Output {
-        self.command().output().unwrap()
-    }
-
-    fn prepare(scenario: Scenario) -> Self {
+    fn prepare(wish: Wish, scenario: Scenario) -> Self {
         let home = Self::new();
         if scenario == Scenario::Warm {
-            assert_works(&home, "first run");
+            assert_works(&home, wish, "first run");
         }
         home
     }
 }
 
-fn assert_works(home: &TestHome, context: &str) {
-    let output = home.run();
+fn assert_works(home: &TestHome, wish: Wish, context: &str) {
+    let output = home.command(wish).output().unwrap();
     assert!(
         output.status.success() && output.stdout == b"42\n",
         "{context}: the next run failed: {}{}",
@@ -118,14 +135,19 @@ fn assert_works(home: &TestHome, context: &str) {
     );
 }
 
-/// Points that a run reaches in each scenario.
-fn reached() -> BTreeMap<String, Scenario> {
+/// Points that a run of `wish` reaches in each scenario.
+fn reached(wish: Wish) -> BTreeMap<String, Scenario> {
     let mut found = BTreeMap::new();
-    for scenario in [Scenario::Warm, Scenario::Cold] {
-        let home = TestHome::prepare(scenario);
+    // The later one counts: with gVisor a cold home also means a sandbox that only tries it.
+    let scenarios = match wish.tier {
+        Tier::Gvisor => [Scenario::Cold, Scenario::Warm],
+        _ => [Scenario::Warm, Scenario::Cold],
+    };
+    for scenario in scenarios {
+        let home = TestHome::prepare(wish, scenario);
         let log = home.path().join("points");
         let output = home
-            .command()
+            .command(wish)
             .env("ATOLL_FAILPOINT_LOG", &log)
             .output()
             .unwrap();
@@ -156,22 +178,100 @@ fn unreachable_here() -> BTreeSet<HostObject> {
     objects
 }
 
+/// Objects that gVisor makes alone or in a way of its own. The others are
+/// made by the same lines for every tier, and tested with containers.
+const GVISORS_OWN: [HostObject; 9] = [
+    HostObject::TierVerdict,
+    HostObject::InnerVeth,
+    HostObject::RootMount,
+    HostObject::Bundle,
+    HostObject::Cgroup,
+    HostObject::Keeper,
+    HostObject::ControlSocket,
+    HostObject::SandboxRecord,
+    HostObject::GuestStart,
+];
+
 #[test]
 fn a_kill_at_any_host_object_leaves_nothing_behind() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let reached = reached();
     let unreachable = unreachable_here();
-    for object in HostObject::ALL
+    let (container, gvisor) = (reached(CONTAINER), reached(GVISOR));
+    // Whatever only gVisor makes is in the list of its own.
+    let made = |object: &HostObject, by: &BTreeMap<String, Scenario>| {
+        by.contains_key(&format!("{}:before", object.name()))
+    };
+    for object in HostObject::ALL {
+        assert!(
+            unreachable.contains(object) || made(object, &container) || made(object, &gvisor),
+            "no run reaches {object:?}"
+        );
+        assert!(
+            made(object, &container)
+                || unreachable.contains(object)
+                || GVISORS_OWN.contains(object),
+            "{object:?} is not among those of gVisor"
+        );
+    }
+    let objects = HostObject::ALL
         .iter()
-        .filter(|object| !unreachable.contains(object))
-    {
+        .filter(|object| made(object, &container));
+    kill_at_each(objects, CONTAINER, &container);
+}
+
+#[test]
+fn a_kill_at_any_host_object_of_gvisor_leaves_nothing_behind() {
+    kill_at_each(GVISORS_OWN.iter(), GVISOR, &reached(GVISOR));
+}
+
+/// What gVisor's sandbox with a network is made of from the network on. What
+/// comes before is made by the same lines for every tier.
+const GVISORS_WITH_NETWORK: [HostObject; 12] = [
+    HostObject::NetworkNamespace,
+    HostObject::Veth,
+    HostObject::NftTable,
+    HostObject::NetworkMember,
+    HostObject::IdMapNamespace,
+    HostObject::RootMount,
+    HostObject::Bundle,
+    HostObject::Cgroup,
+    HostObject::Keeper,
+    HostObject::ControlSocket,
+    HostObject::SandboxRecord,
+    HostObject::GuestStart,
+];
+
+#[test]
+fn a_kill_at_any_host_object_of_gvisor_with_a_network_leaves_nothing_behind() {
+    let reached = reached(GVISOR_WITH_NETWORK);
+    // One that is added where the container has none is not forgotten here.
+    let container = self::reached(CONTAINER);
+    for object in HostObject::ALL {
+        let point = format!("{}:before", object.name());
+        assert!(
+            !reached.contains_key(&point)
+                || container.contains_key(&point)
+                || GVISORS_WITH_NETWORK.contains(object)
+                || GVISORS_OWN.contains(object),
+            "{object:?} is not among those of gVisor"
+        );
+    }
+    kill_at_each(GVISORS_WITH_NETWORK.iter(), GVISOR_WITH_NETWORK, &reached);
+}
+
+fn kill_at_each<'a>(
+    objects: impl Iterator<Item = &'a HostObject>,
+    wish: Wish,
+    reached: &BTreeMap<String, Scenario>,
+) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for object in objects {
         for moment in Moment::ALL {
             let point = format!("{}:{}", object.name(), moment.name());
             let scenario = *reached
                 .get(&point)
                 .unwrap_or_else(|| panic!("no run reaches `{point}`"));
             for scope in [Scope::Alone, Scope::Family] {
-                kill_at(&point, scenario, scope);
+                kill_at(&point, wish, scenario, scope);
             }
         }
     }
@@ -180,12 +280,12 @@ fn a_kill_at_any_host_object_leaves_nothing_behind() {
 /// Other sandboxes of this host may hold what a run would make, such as the firewall.
 const ATTEMPTS: usize = 20;
 
-fn kill_at(point: &str, scenario: Scenario, scope: Scope) {
-    let context = format!("killed at `{point}`, {scenario:?}, {scope:?}");
+fn kill_at(point: &str, wish: Wish, scenario: Scenario, scope: Scope) {
+    let context = format!("killed at `{point}`, {wish}, {scenario:?}, {scope:?}");
     for _ in 0..ATTEMPTS {
-        let home = TestHome::prepare(scenario);
+        let home = TestHome::prepare(wish, scenario);
         let log = home.path().join("points");
-        let mut command = home.command();
+        let mut command = home.command(wish);
         command
             .env("ATOLL_FAILPOINT", point)
             .env("ATOLL_FAILPOINT_LOG", &log);
@@ -198,13 +298,13 @@ fn kill_at(point: &str, scenario: Scenario, scope: Scope) {
             .lines()
             .any(|line| line == point)
         {
-            return check_after_kill(&home, &output, scope, &context);
+            return check_after_kill(&home, wish, &output, scope, &context);
         }
     }
     panic!("{context}: not reached in {ATTEMPTS} runs");
 }
 
-fn check_after_kill(home: &TestHome, output: &Output, scope: Scope, context: &str) {
+fn check_after_kill(home: &TestHome, wish: Wish, output: &Output, scope: Scope, context: &str) {
     if scope == Scope::Family {
         assert_eq!(
             output.status.signal(),
@@ -219,7 +319,7 @@ fn check_after_kill(home: &TestHome, output: &Output, scope: Scope, context: &st
     // The kill reaches client and monitor one after the other; nobody can
     // clean up after a process that has not died yet.
     leftovers::wait_for_processes_below(&home.path(), context);
-    assert_works(home, context);
+    assert_works(home, wish, context);
     leftovers::assert_none(&home.path(), context);
     leftovers::wait_for_processes_below(&home.path(), context);
     let unfinished = walk(&home.path().join("disks")).into_iter().filter(|path| {
@@ -255,7 +355,7 @@ fn ten_runs_of_two_homes_do_not_notice_that_one_of_them_is_killed() {
     let homes = [TestHome::new(), TestHome::new()];
     let program = "import sys; print('up', flush=True); sys.stdin.read(); print(6*7)";
     let start = |home: &TestHome| {
-        let mut command = home.command();
+        let mut command = home.command(CONTAINER);
         command
             .arg("--")
             .stdin(Stdio::piped())
@@ -289,7 +389,7 @@ fn ten_runs_of_two_homes_do_not_notice_that_one_of_them_is_killed() {
     victim.kill().unwrap();
     victim.wait().unwrap();
     // A new start of the other home cleans up beside the nine that go on.
-    assert_works(&homes[0], "beside nine others");
+    assert_works(&homes[0], CONTAINER, "beside nine others");
     for mut run in runs {
         drop(run.stdin.take());
         let output = run.wait_with_output().unwrap();
@@ -310,16 +410,27 @@ fn ten_runs_of_two_homes_do_not_notice_that_one_of_them_is_killed() {
 /// what no failpoint can reach: the inside of the OCI runtime.
 const SWEEP: std::ops::Range<u64> = 0..30;
 const SWEEP_STEP_MICROS: u64 = 2500;
+/// gVisor takes longer.
+const GVISOR_SWEEP_STEP_MICROS: u64 = 8000;
 
 #[test]
 fn a_kill_at_any_moment_of_a_start_leaves_nothing_behind() {
+    kill_at_moments(CONTAINER, SWEEP_STEP_MICROS);
+}
+
+#[test]
+fn a_kill_at_any_moment_of_a_start_of_gvisor_leaves_nothing_behind() {
+    kill_at_moments(GVISOR, GVISOR_SWEEP_STEP_MICROS);
+}
+
+fn kill_at_moments(wish: Wish, step_micros: u64) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let home = TestHome::prepare(Scenario::Warm);
+    let home = TestHome::prepare(wish, Scenario::Warm);
     for number in SWEEP {
-        let delay = std::time::Duration::from_micros(number * SWEEP_STEP_MICROS);
-        let context = format!("killed {delay:?} after its start");
+        let delay = std::time::Duration::from_micros(number * step_micros);
+        let context = format!("{wish}, killed {delay:?} after its start");
         let mut client = home
-            .command()
+            .command(wish)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -335,7 +446,7 @@ fn a_kill_at_any_moment_of_a_start_leaves_nothing_behind() {
         client.wait().unwrap();
         // What a monitor forked and had not yet locked in has no other name.
         leftovers::wait_for_monitors_below(&home.path(), &context);
-        assert_works(&home, &context);
+        assert_works(&home, wish, &context);
         leftovers::assert_none(&home.path(), &context);
         leftovers::wait_for_processes_below(&home.path(), &context);
     }
@@ -364,10 +475,55 @@ fn home_for_builds() -> (TestHome, PathBuf) {
     (home, spec)
 }
 
+/// State that a home gets with its first key; all other is written by builds.
+const OF_IDENTITY: [StateWrite; 2] = [StateWrite::NodeId, StateWrite::HomeSecret];
+
+#[test]
+fn a_kill_while_a_home_gets_its_identity_is_mended_by_the_next_command() {
+    for write in OF_IDENTITY {
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", write.name(), moment.name());
+            let home = TestHome::new();
+            let create = || {
+                let mut command = home.atoll();
+                command.args(["key", "create"]);
+                command
+            };
+            let killed = create().env("ATOLL_FAILPOINT", &point).output().unwrap();
+            let said = String::from_utf8_lossy(&killed.stderr);
+            assert_eq!(
+                killed.status.signal(),
+                Some(9),
+                "`{point}` was not reached: {said}"
+            );
+            assert_eq!(
+                killed.stdout, b"",
+                "{point}: no key is told that is not stored"
+            );
+            for _ in 0..2 {
+                let mended = create().output().unwrap();
+                assert!(
+                    mended.status.success(),
+                    "{point}: {}",
+                    String::from_utf8_lossy(&mended.stderr)
+                );
+            }
+            assert_eq!(
+                unfinished_below(&home.path()),
+                Vec::<PathBuf>::new(),
+                "{point}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_kill_at_any_state_write_of_a_build_is_mended_by_the_next_one() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for write in StateWrite::ALL {
+    let of_builds = StateWrite::ALL
+        .iter()
+        .filter(|write| !OF_IDENTITY.contains(write));
+    for write in of_builds {
         for moment in Moment::ALL {
             let point = format!("{}:{}", write.name(), moment.name());
             let (home, spec) = home_for_builds();

@@ -116,6 +116,9 @@ print(json.dumps({{
     "AF_VSOCK": odd_socket(40, socket.SOCK_STREAM),
     "AF_ALG": odd_socket(38, socket.SOCK_SEQPACKET),
     "AF_PACKET": odd_socket(17, socket.SOCK_RAW),
+    "NETLINK_ROUTE": call(41, 16, 3, 0), "NETLINK_SOCK_DIAG": call(41, 16, 3, 4),
+    "NETLINK_KOBJECT_UEVENT": call(41, 16, 3, 15), "NETLINK_GENERIC": call(41, 16, 3, 16),
+    "NETLINK_CONNECTOR": call(41, 16, 3, 11), "uevent with high bits": call(41, 16, 3, 0x10000000f),
     "getpid": call(39), "AF_INET": odd_socket(2, socket.SOCK_STREAM), "AF_UNIX": odd_socket(1, socket.SOCK_STREAM),
     "int 0x80": other_abi(),
 }}))"#
@@ -125,6 +128,8 @@ print(json.dumps({{
         "clone NEWUSER": ENOSYS, "clone NEWNET": ENOSYS, "clone3": ENOSYS, "x32 getpid": ENOSYS,
         "AF_VSOCK": ENOSYS, "AF_ALG": ENOSYS, "AF_ALG with high bits": ENOSYS, "AF_BLUETOOTH": ENOSYS,
         "AF_TIPC": ENOSYS, "AF_XDP": ENOSYS, "AF_PACKET": EPERM, "int 0x80": "failed",
+        "NETLINK_ROUTE": 0, "NETLINK_SOCK_DIAG": 0, "NETLINK_KOBJECT_UEVENT": ENOSYS,
+        "NETLINK_GENERIC": ENOSYS, "NETLINK_CONNECTOR": ENOSYS, "uevent with high bits": ENOSYS,
         "getpid": 0, "AF_INET": 0, "AF_INET with high bits": 0, "AF_UNIX": 0,
     });
     assert_eq!(finished.json(), expected, "{finished:#?}");
@@ -259,4 +264,17 @@ for port in sorted(ports):
 print(json.dumps([len(ports), answers]))"#;
     let seen: Value = home.python(code).json();
     assert_eq!(seen, json!([1, [401, 401]]));
+}
+
+/// Disks of other sandboxes are file systems of the same kernel.
+#[test]
+fn file_systems_of_others_are_not_listed() {
+    let listed = std::fs::read_dir("/proc/fs/ext4").map_or(0, Iterator::count);
+    assert!(
+        listed > 0,
+        "the control needs an ext4 file system on this host"
+    );
+    let home = second_home();
+    let finished = home.bash("ls -A /proc/fs | wc -l; head -c 10 /proc/zoneinfo | wc -c");
+    assert_eq!(finished, Finished::printed("0\n0\n"));
 }

@@ -7,7 +7,8 @@ mod harness;
 
 use std::fs;
 
-use harness::{Finished, TestHome, eventually, second_home};
+use atoll_engine::Tier;
+use harness::{Finished, TestHome, eventually, second_home, tier};
 use serde_json::{Value, json};
 
 /// A run that hits a limit, and then one that must not notice.
@@ -43,7 +44,12 @@ fn memory_ends_the_program_that_takes_too_much() {
     );
     assert_eq!(report["exit_code"], json!(137));
     let peak = report["usage"]["memory_peak_bytes"].as_u64().unwrap();
-    assert!(peak <= 64 << 20, "{peak} bytes were used");
+    // gVisor has 32 MiB of its own, and up to four loans of 64 MiB while room is made.
+    let most = match tier() {
+        Tier::Gvisor => (64 + 32 + 4 * 64) << 20,
+        _ => 64 << 20,
+    };
+    assert!(peak <= most, "{peak} bytes were used");
 
     // The same below the limit is fine.
     let report = over_the_edge(
@@ -111,7 +117,11 @@ fn cpu_time_is_what_was_allowed() {
         if child == 0: os._exit(0)\n\
         os.waitpid(child, 0)\n\
         print(time.monotonic() - start, sum(os.times()[:4]) - before)";
-    let report = over_the_edge(&home, &["--cpus", "0.5", "-l", "python", "-c", code]);
+    let start = std::time::Instant::now();
+    let finished = home
+        .atoll(["run", "--json", "--cpus", "0.5", "-l", "python", "-c", code])
+        .finish();
+    let (life, report) = (start.elapsed().as_secs_f64(), finished.json());
     assert_eq!(
         report["outcome"],
         json!({"kind": "exited", "code": 0}),
@@ -120,12 +130,17 @@ fn cpu_time_is_what_was_allowed() {
     let printed = report["stdout"].as_str().unwrap().split_whitespace();
     let numbers: Vec<f64> = printed.map(|number| number.parse().unwrap()).collect();
     let (wall, used) = (numbers[0], numbers[1]);
-    assert!(used <= 0.75 * wall, "{used} s of CPU in {wall} s");
     let measured = report["usage"]["cpu_usec"].as_f64().unwrap() / 1e6;
-    assert!(
-        measured >= 0.9 * used,
-        "the host saw {measured} s of {used} s"
-    );
+    if tier() == Tier::Gvisor {
+        // Its kernel does not know that it was held back: the host's measure counts.
+        assert!(measured <= 0.75 * life, "{measured} s of CPU in {life} s");
+    } else {
+        assert!(used <= 0.75 * wall, "{used} s of CPU in {wall} s");
+        assert!(
+            measured >= 0.9 * used,
+            "the host saw {measured} s of {used} s"
+        );
+    }
     assert!(
         report["usage"]["throttled_usec"].as_u64() > Some(0),
         "{report}"
@@ -144,16 +159,21 @@ fn a_fork_bomb_stays_within_its_processes() {
         \x20       count += 1\n\
         except BlockingIOError:\n\
         \x20   print(count, flush=True)\n\
-        \x20   raise SystemExit(3)";
+        \x20   raise";
     let report = over_the_edge(&home, &["--pids", "40", "-l", "python", "-c", code]);
     assert_eq!(
         report["outcome"],
         json!({"kind": "pids_limit", "limit": 40})
     );
     let made: u64 = report["stdout"].as_str().unwrap().trim().parse().unwrap();
-    // Up to 24 more are kept for Atoll's own processes inside, which uses a few of them.
-    assert!((40..=64).contains(&(made + 1)), "{made} processes");
-    assert!(report["usage"]["pids_refused"].as_u64() > Some(0));
+    if tier() == Tier::Gvisor {
+        // Counted inside, for the user alone, whose shell is one of them.
+        assert!((38..=41).contains(&(made + 1)), "{made} processes");
+    } else {
+        // Up to 24 more are kept for Atoll's own processes inside, which uses a few of them.
+        assert!((40..=64).contains(&(made + 1)), "{made} processes");
+        assert!(report["usage"]["pids_refused"].as_u64() > Some(0));
+    }
 }
 
 #[test]
@@ -220,6 +240,20 @@ fn a_full_disk_is_told_and_what_is_deleted_is_free_again() {
 fn files_are_counted() {
     let home = second_home();
     let code = "n = 0\nwhile True:\n    open(f'file-{n}', 'w').close()\n    n += 1";
+    if tier() == Tier::Gvisor {
+        let refused = home.run(["run", "--inodes", "512", "-l", "python", "-c", code]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (125, ""));
+        let what = "error: cannot create the sandbox: the gvisor tier cannot limit the number of files and directories";
+        assert!(refused.stderr.starts_with(what), "{refused:#?}");
+        // Files take memory, and that is limited.
+        let report = over_the_edge(&home, &["--memory", "64M", "-l", "python", "-c", code]);
+        assert_eq!(
+            report["outcome"],
+            json!({"kind": "memory_limit", "limit_mib": 64}),
+            "{report}"
+        );
+        return;
+    }
     let report = over_the_edge(&home, &["--inodes", "512", "-l", "python", "-c", code]);
     assert_eq!(
         report["outcome"],
@@ -285,8 +319,11 @@ fn a_timeout_ends_the_whole_tree() {
         .atoll(["run", "--timeout", "2s", "-l", "bash", "-c", &code])
         .start();
     running.wait_for("ready\n");
-    // Positive control: the host sees them while they run.
-    eventually("four sleepers", || (sleepers(&marker) == 4).then_some(()));
+    // Positive control: the host sees them while they run. Processes of gVisor it
+    // does not see; for those `tiers.rs` looks from inside.
+    if tier() == Tier::Container {
+        eventually("four sleepers", || (sleepers(&marker) == 4).then_some(()));
+    }
     let finished = running.finish();
     assert_eq!((finished.code, finished.stdout.as_str()), (124, "ready\n"));
     assert_eq!(
@@ -380,7 +417,12 @@ fn other_writable_places_have_a_size_too() {
     let code = "grep ' tmpfs rw' /proc/mounts | grep -v size=; \
         sudo sh -c 'head -c 100M /dev/zero > /run/big; head -c 100M /dev/zero > /dev/big' 2>/dev/null; \
         sudo stat -c %s /run/big /dev/big | awk '{print ($1 < 20000000)}'";
-    assert_eq!(home.bash(code), Finished::printed("1\n1\n"));
+    // gVisor's own `/dev` takes no size: what root puts there is memory, and limited as such.
+    let expected = match tier() {
+        Tier::Gvisor => "none /dev tmpfs rw,mode=0755 0 0\n1\n0\n",
+        _ => "1\n1\n",
+    };
+    assert_eq!(home.bash(code), Finished::printed(expected));
 }
 
 #[test]
@@ -433,6 +475,9 @@ fn the_smallest_limits_still_run_a_program() {
         (["--inodes", "256"], "echo 42 > f; cat f"),
         (["--open-files", "64"], "echo 42"),
     ] {
+        if tier() == Tier::Gvisor && arguments[0] == "--inodes" {
+            continue; // refused, see `files_are_counted`
+        }
         let finished = home
             .atoll(["run", "-l", "bash", "-c", code])
             .and_options(&arguments)

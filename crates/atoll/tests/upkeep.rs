@@ -132,29 +132,30 @@ fn gc_removes_what_is_old_and_keeps_what_is_not() {
     home.python("print(2)").succeeded();
     assert_eq!(home.endings().len(), 2);
 
-    // Sandboxes that others interrupted at this moment may be counted, so that number stays out.
+    // What others interrupted at this moment may be counted, so those numbers stay out.
     let without_others = |mut swept: Value| {
         swept["sandboxes"].take();
+        swept["interfaces"].take();
         swept
     };
     let preview = without_others(gc(&home, &["--dry-run", "--older-than", "1ms"]));
     assert_eq!(
         preview,
-        json!({"sandboxes": null, "layers": 0, "files": 0, "records": 2, "disk_bytes": true})
+        json!({"sandboxes": null, "interfaces": null, "layers": 0, "files": 0, "records": 2, "disk_bytes": true})
     );
     assert_eq!(home.endings().len(), 2, "a preview removes nothing");
 
     let young = without_others(gc(&home, &[]));
     assert_eq!(
         young,
-        json!({"sandboxes": null, "layers": 0, "files": 0, "records": 0, "disk_bytes": true})
+        json!({"sandboxes": null, "interfaces": null, "layers": 0, "files": 0, "records": 0, "disk_bytes": true})
     );
     assert_eq!(home.endings().len(), 2, "records of today are kept");
 
     let swept = without_others(gc(&home, &["--older-than", "1ms"]));
     assert_eq!(
         swept,
-        json!({"sandboxes": null, "layers": 0, "files": 0, "records": 2, "disk_bytes": false})
+        json!({"sandboxes": null, "interfaces": null, "layers": 0, "files": 0, "records": 2, "disk_bytes": false})
     );
     assert_eq!(home.endings().len(), 0);
     let disks = fs::read_dir(home.path().join("disks")).unwrap().count();
@@ -165,7 +166,7 @@ fn gc_removes_what_is_old_and_keeps_what_is_not() {
         "and comes back"
     );
     let shown = home.run(["gc"]).succeeded();
-    assert_eq!(shown.lines().count(), 5, "{shown}");
+    assert_eq!(shown.lines().count(), 6, "{shown}");
 }
 
 #[test]

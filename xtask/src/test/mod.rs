@@ -62,7 +62,9 @@ impl Session {
         if choice.full {
             wanted.push(packages::MACHINE);
         }
-        self.stage("packages", || packages::install(&wanted))?;
+        self.stage("packages", || {
+            packages::install(&wanted).and_then(|()| packages::install_gvisor())
+        })?;
         if choice.filter.is_none() {
             checks::run(self, choice.full)?;
         }
@@ -73,6 +75,8 @@ impl Session {
 
         let before = leftovers::observe()?;
         let tests = self.stage("tests", || run_tests(choice, &home))?;
+        self.tally.add(tests);
+        let tests = self.stage("tests, gvisor tier", || run_gvisor_tests(choice, &home))?;
         self.tally.add(tests);
         let left = self.stage("leftovers", || leftovers::since(&before))?;
         self.tally.check("leftovers", left.is_empty());
@@ -175,8 +179,34 @@ pub(crate) fn run_as_root(cargo: Program) -> Program {
 }
 
 fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
-    let mut program = run_as_root(cargo_test()).env("ATOLL_TEST_HOME", home);
-    program = program.args(&choice.filter);
+    let program = run_as_root(cargo_test()).env("ATOLL_TEST_HOME", home);
+    counted(choice, program)
+}
+
+/// Tests of what every tier must do, for which `ATOLL_TEST_TIER` chooses the tier.
+const TIER_TESTS: [&str; 7] = [
+    "run", "shell", "limits", "guest", "monitor", "dial", "tiers",
+];
+
+/// The same of those that take minutes.
+const LONG_TIER_TESTS: [&str; 3] = ["protocol", "network", "selftest"];
+
+fn run_gvisor_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
+    let mut program = run_as_root(Program::cargo())
+        .args(["test", "--package", "atoll", "--features", "failpoints"])
+        .arg("--no-fail-fast")
+        .args(locked())
+        .env("ATOLL_TEST_HOME", home)
+        .env("ATOLL_TEST_TIER", "gvisor");
+    let long = LONG_TIER_TESTS.iter().filter(|_| choice.full);
+    for name in TIER_TESTS.iter().chain(long) {
+        program = program.args(["--test", name]);
+    }
+    counted(choice, program)
+}
+
+fn counted(choice: &TestChoice, program: Program) -> Outcome<Tally> {
+    let mut program = program.args(&choice.filter);
     if choice.full {
         program = program.args(["--", "--include-ignored"]);
     }

@@ -38,6 +38,20 @@ pub struct Template {
     pub total_bytes: u64,
 }
 
+impl Template {
+    /// The layer that the host itself made, of packages of its distribution, before
+    /// any step; every layer above it was written by code inside of a sandbox.
+    ///
+    /// **Invariant**: the bottom layer of every template is one of `Source::Debian`
+    /// or `Source::Host`. Files of this layer may be run on the host, as `mmdebstrap`
+    /// did when it was made; a source that takes files from anybody else, such as an
+    /// image, must not be told as one here.
+    #[must_use]
+    pub fn source_layer(&self) -> Option<&Digest> {
+        self.layers.last()
+    }
+}
+
 /// Limits a template asks for; what it does not name stays the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

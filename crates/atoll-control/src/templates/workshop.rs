@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::{
-    Attachment, Limits, NetworkMode, Outcome, Runtime, Sandbox, SandboxError, SandboxId,
+    Attachment, Limits, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxId,
     SandboxSpec,
 };
 use atoll_guest_client::{Command, ExitStatus, GuestError, InitRequest, LocalFile, ProcessEvent};
@@ -120,7 +120,7 @@ impl SandboxWorkshop {
             id,
             layers: job.layers.clone(),
             limits: self.limits.clone(),
-            network: NetworkMode::Full,
+            network: NetworkPolicy::full(),
             hostname: "build".to_owned(),
             env: BTreeMap::new(),
             lifetime: Some(LIFETIME),
@@ -258,6 +258,7 @@ impl SandboxWorkshop {
                 Ok(Some(ProcessEvent::End(exit))) => {
                     let stats = live.stats().await?;
                     return Err(WorkshopError::Ended(explain(
+                        self.runtime.tier(),
                         &exit,
                         &stats,
                         &self.limits,

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, flock};
 
 use serde::Serialize;
 
@@ -46,8 +46,11 @@ pub(crate) fn commit(object: HostObject, fresh: &Path, path: &Path) -> io::Resul
 
 /// A socket at `path` that only root can reach.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
-    let listener = creates(HostObject::ControlSocket, || UnixListener::bind(path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    // From its first moment: who connects before a change of its mode stays connected.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let listener = creates(HostObject::ControlSocket, || UnixListener::bind(path));
+    rustix::process::umask(before);
+    let listener = listener?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -114,10 +117,31 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<FileLock>> {
         .create(true)
         .truncate(false)
         .write(true)
+        .mode(0o600)
         .open(path)?;
+    // Whoever can open a file can lock it, and then nobody else does anything.
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(FileLock { _file: file })),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever may open a lock can hold it.
+    #[test]
+    fn a_lock_is_roots_alone_also_one_that_was_there() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let held = try_lock(&path).unwrap();
+        assert!(held.is_some() && try_lock(&path).unwrap().is_none());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 }

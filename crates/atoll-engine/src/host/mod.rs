@@ -6,6 +6,7 @@
 //! calls everywhere else, so a new host object cannot be added without one.
 
 pub(crate) mod file;
+pub(crate) mod keeper;
 pub(crate) mod loop_device;
 pub(crate) mod mount;
 pub mod process;
@@ -38,14 +39,18 @@ host_objects! {
     MonitorProcess => "monitor_process",
     /// The directory of a slot, before its lease is written.
     SlotDirectory => "slot_directory",
+    /// The note of the slot that was taken last.
+    SlotCursor => "slot_cursor",
     /// The lease of a slot: uid range, cgroup name, interface name, address.
     Lease => "lease",
     /// A network namespace.
     NetworkNamespace => "network_namespace",
     /// The veth pair of a slot.
     Veth => "veth",
-    /// The host's nft table for all sandboxes.
+    /// The host's nft tables for all sandboxes.
     NftTable => "nft_table",
+    /// What those tables know of one sandbox.
+    NetworkMember => "network_member",
     /// The forwarding switch of the host.
     ForwardingSwitch => "forwarding_switch",
     /// A disk image file.
@@ -74,6 +79,10 @@ host_objects! {
     Cgroup => "cgroup",
     /// The container made by the OCI runtime: processes, namespaces, cgroups.
     Container => "container",
+    /// The process to which all of gVisor's are tied.
+    Keeper => "keeper",
+    /// A veth pair of which neither end is on the host.
+    InnerVeth => "inner_veth",
     /// A mount placed into the running container.
     InnerMount => "inner_mount",
     /// The socket on which a monitor takes questions.
@@ -82,6 +91,8 @@ host_objects! {
     GuestStart => "guest_start",
     /// The note of the boot for which a home was last put in order.
     BootMarker => "boot_marker",
+    /// What was found out about a tier.
+    TierVerdict => "tier_verdict",
     /// The record of what a sandbox is and how it ended.
     SandboxRecord => "sandbox_record",
 }

@@ -140,11 +140,12 @@ fn attach(tree: &OwnedFd, target: &Path) -> io::Result<()> {
 }
 
 /// Mounts an overlay of `layers` (top first) with the writable `upper` and
-/// `work` below the tree `disk` at `target`. The trees are attached below
-/// `staging` while it is made: overlays of detached trees need Linux 6.15.
+/// `work` below the tree `disk`, or read-only without one, at `target`. The
+/// trees are attached below `staging` while it is made: overlays of detached
+/// trees need Linux 6.15.
 pub(crate) fn overlay(
     layers: &[OwnedFd],
-    disk: &OwnedFd,
+    disk: Option<&OwnedFd>,
     staging: &Path,
     target: &Path,
 ) -> io::Result<()> {
@@ -158,14 +159,23 @@ pub(crate) fn overlay(
                 lower.push(place.display().to_string());
                 attached.push(place);
             }
-            let place = staging.join("w");
-            attach(disk, &place)?;
-            attached.push(place.clone());
-            let options = format!(
-                "redirect_dir=on,lowerdir={0},upperdir={1}/upper,workdir={1}/work",
-                lower.join(":"),
-                place.display()
-            );
+            let lower = lower.join(":");
+            let (options, flags) = match disk {
+                Some(disk) => {
+                    let place = staging.join("w");
+                    attach(disk, &place)?;
+                    attached.push(place.clone());
+                    let options = format!(
+                        "redirect_dir=on,lowerdir={lower},upperdir={0}/upper,workdir={0}/work",
+                        place.display()
+                    );
+                    (options, MountFlags::NODEV)
+                }
+                None => (
+                    format!("lowerdir={lower}"),
+                    MountFlags::NODEV | MountFlags::RDONLY,
+                ),
+            };
             if options.len() >= MOUNT_OPTIONS_LIMIT {
                 return Err(io::Error::other(format!(
                     "{} layers are more than one mount can name",
@@ -177,7 +187,7 @@ pub(crate) fn overlay(
                 "atoll",
                 target,
                 "overlay",
-                MountFlags::NODEV,
+                flags,
                 Some(options.as_c_str()),
             )?)
         })();
@@ -187,10 +197,10 @@ pub(crate) fn overlay(
         }
         made?;
         // An overlay that cannot write its work directory mounts read-only without an error.
-        if rustix::fs::statvfs(target)?
+        let is_read_only = rustix::fs::statvfs(target)?
             .f_flag
-            .contains(rustix::fs::StatVfsMountFlags::RDONLY)
-        {
+            .contains(rustix::fs::StatVfsMountFlags::RDONLY);
+        if disk.is_some() && is_read_only {
             return Err(io::Error::other(
                 "the kernel mounted the root file system read-only",
             ));
@@ -316,4 +326,37 @@ pub(crate) fn small_tmpfs(target: &Path) -> io::Result<()> {
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
         )?)
     })
+}
+
+/// Mounts `/proc` anew, for the pid namespace of this process; and once more
+/// at `whole`, where nothing is ever hidden: a process in a user namespace may
+/// mount `/proc` only where it can see one without gaps.
+pub(crate) fn fresh_proc(whole: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(whole)?;
+    for target in [whole, Path::new("/proc")] {
+        attach_new("proc", target)?;
+    }
+    Ok(())
+}
+
+/// Hides from runsc the settings that it takes for a sign of the host's own
+/// network namespace: on newer kernels every namespace has them. Which ones
+/// are seen depends on the namespace of who looks, so this is called in the
+/// sandbox's.
+pub(crate) fn hide_host_network_sign() -> io::Result<()> {
+    attach_new("tmpfs", Path::new("/proc/sys/net/core"))
+}
+
+fn attach_new(kind: &str, target: &Path) -> io::Result<()> {
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let fresh = new_filesystem(kind, &[], flags)?;
+    Ok(move_mount(
+        fresh.as_fd(),
+        "",
+        CWD,
+        target,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )?)
 }

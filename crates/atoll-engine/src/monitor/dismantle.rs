@@ -1,55 +1,99 @@
 //! Taking a sandbox away: by its monitor at its end, or by any later start
 //! of Atoll when the monitor was killed. Each step can be repeated.
+//!
+//! ```text
+//! kill → record (with what the rules counted) → network → mounts → cgroup, disk → lease
+//! ```
+//!
+//! The network goes as early as it can: the kernel frees what the rules knew of
+//! the sandbox while the mounts are taken down, and nobody has to wait for it.
 
 use std::io;
 use std::path::Path;
 
+use crate::Outcome;
 use crate::cgroup::Cgroup;
 use crate::config::EngineConfig;
 use crate::disk::Disks;
 use crate::host::file::remove_file;
 use crate::host::mount;
 use crate::lease::{HostLock, Lease};
+use crate::network::{self, HostNetwork, Interface};
 use crate::record::Records;
-use crate::{NetworkMode, Outcome, network};
 
 /// Ends and removes the sandbox of `lease`, as its monitor.
 pub(crate) fn dismantle(config: &EngineConfig, lease: &Lease, outcome: &Outcome) -> io::Result<()> {
-    kill(lease)?;
+    let interface = Interface::DiesWithItsNamespace;
+    let lease = disconnect(&config.home, lease, outcome, interface)?;
     for name in ["rootfs", "disk", "scratch"] {
         mount::remove(&lease.dir().join(name))?;
     }
-    release(&config.home, lease, outcome)
+    remove(&config.home, &lease)
 }
 
-fn kill(lease: &Lease) -> io::Result<()> {
-    Cgroup::of(&lease.sandbox)?.kill()
-}
-
-/// Removes what outlives the processes of a sandbox. The lease goes last.
+/// Removes what outlived the monitor of `lease`, whose mounts ended with it.
 pub(crate) fn release(home: &Path, lease: &Lease, outcome: &Outcome) -> io::Result<()> {
-    let cgroup = Cgroup::of(&lease.sandbox)?;
-    cgroup.kill()?;
-    Records::new(home.join("sandboxes")).end(&lease.sandbox, outcome)?;
-    cgroup.remove()?;
-    if lease.network == NetworkMode::Full {
-        network::reap(lease.slot).map_err(io::Error::other)?;
-    }
+    let lease = disconnect(home, lease, outcome, Interface::MayBeHeld)?;
+    remove(home, &lease)
+}
+
+/// Ends the processes, writes the end down, and takes the network away.
+fn disconnect(
+    home: &Path,
+    lease: &Lease,
+    outcome: &Outcome,
+    interface: Interface,
+) -> io::Result<Lease> {
+    Cgroup::of(&lease.sandbox)?.kill()?;
+    let here = HostNetwork::current()?;
+    // Another network namespace is another host: what it held of this sandbox
+    // ended with the sandbox, or is replaced by the next one there.
+    let network = lease
+        .network
+        .as_ref()
+        .filter(|network| network.host == here);
+    let usage = match network {
+        Some(_) => network::usage(lease.slot).map_err(io::Error::other)?,
+        None => None,
+    };
+    Records::new(home.join("sandboxes")).end(&lease.sandbox, outcome, usage)?;
+    let Some(network) = network else {
+        return Ok(lease.clone());
+    };
+    let lock = HostLock::take()?;
+    network::give_back(lease.slot, &network.range, interface).map_err(io::Error::other)?;
+    // From here on nobody makes it known to the rules again.
+    let lease = Lease {
+        network: None,
+        ..lease.clone()
+    };
+    lock.update(&lease)?;
+    release_unused_host(&lock, here)?;
+    Ok(lease)
+}
+
+/// Removes the rest. The lease goes last.
+fn remove(home: &Path, lease: &Lease) -> io::Result<()> {
+    Cgroup::of(&lease.sandbox)?.remove()?;
     remove_file(&Disks::new(home.join("disks")).image(&lease.sandbox))?;
     let lock = HostLock::take()?;
-    let others: Vec<Lease> = lock
-        .leases()?
-        .into_iter()
-        .filter(|other| other.slot != lease.slot)
-        .collect();
-    if !others
-        .iter()
-        .any(|other| other.network == NetworkMode::Full)
-    {
-        network::release_host().map_err(io::Error::other)?;
-    }
-    if others.is_empty() {
+    // Again, for whoever was killed between the two steps above.
+    release_unused_host(&lock, HostNetwork::current()?)?;
+    if lock.leases()?.iter().all(|other| other.slot == lease.slot) {
         Cgroup::remove_parent()?;
     }
     lock.release(lease)
+}
+
+/// Undoes what sandboxes share on this host, when none of them has a network any more.
+fn release_unused_host(lock: &HostLock, here: HostNetwork) -> io::Result<()> {
+    let is_used = lock
+        .leases()?
+        .iter()
+        .filter_map(|lease| lease.network.as_ref())
+        .any(|network| network.host == here);
+    if is_used {
+        return Ok(());
+    }
+    network::release_host().map_err(io::Error::other)
 }

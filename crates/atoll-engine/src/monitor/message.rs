@@ -1,6 +1,7 @@
 //! What monitor and client say to each other: one JSON object a line.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::EngineConfig;
 use crate::host::process::ProcessIdentity;
 use crate::runtime::Stats;
-use crate::{Outcome, SandboxSpec};
+use crate::{NetworkPolicy, Outcome, SandboxSpec, Tier};
 
 /// Longest line either side takes.
 const LINE_LIMIT: u64 = 1024 * 1024;
@@ -20,6 +21,7 @@ const LINE_LIMIT: u64 = 1024 * 1024;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MonitorRequest {
     pub(crate) config: EngineConfig,
+    pub(crate) tier: Tier,
     pub(crate) spec: SandboxSpec,
 }
 
@@ -34,8 +36,21 @@ pub(crate) enum Report {
 /// How to reach a sandbox that runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Ready {
+    /// The process with which the sandbox ends. Its network namespace is where
+    /// [`Self::entrance`] can be reached.
     pub(crate) init: ProcessIdentity,
     pub(crate) control: PathBuf,
+    pub(crate) entrance: Entrance,
+}
+
+/// Where the services of a sandbox are found.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Entrance {
+    /// On the loopback interface of the namespace, each at its own port.
+    Loopback,
+    /// At this address the guest, and everything else through its passage.
+    Guest(Ipv4Addr),
 }
 
 /// Why there is no sandbox.
@@ -60,12 +75,13 @@ impl Failure {
 }
 
 /// What can be asked on the control socket, one question a connection.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Question {
     Stats,
     Freeze,
     Thaw,
+    SetNetwork(NetworkPolicy),
     Halt,
     /// Answered when the sandbox has ended.
     Wait,

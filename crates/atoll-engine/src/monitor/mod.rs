@@ -15,6 +15,7 @@
 
 mod assemble;
 mod dismantle;
+pub(crate) mod exhaustion;
 pub(crate) mod message;
 mod watch;
 

@@ -2,21 +2,23 @@
 //! that can happen, until something ends it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::assemble::Running;
+use super::exhaustion::{Exhaustion, Room};
 use super::message::{Answer, MonitorRequest, Question, receive, send};
-use crate::cgroup::Cgroup;
 use crate::disk::Disks;
-use crate::network::DnsForwarder;
+use crate::lease::{HostLock, Lease, LeasedNetwork};
+use crate::network::{self, DnsForwarder};
+use crate::record::Records;
 use crate::runtime::Stats;
-use crate::{Attachment, Outcome, SandboxSpec};
+use crate::{Attachment, Limits, NetworkPolicy, Outcome, SandboxSpec};
 
 /// A client that opens the control socket and then says nothing is cut off.
 const QUESTION_BOUND: Duration = Duration::from_secs(1);
@@ -45,8 +47,10 @@ pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Resul
             .map(|lifetime| Instant::now() + lifetime),
         spec: &request.spec,
         running: &running,
+        records: Records::new(request.config.records()),
         waiting: Vec::new(),
         halted: false,
+        memory_kills: 0,
     };
     let outcome = watch.until_the_end(&terminate)?;
     let waiting = std::mem::take(&mut watch.waiting);
@@ -80,11 +84,14 @@ struct Watch<'a> {
     deadline: Option<Instant>,
     spec: &'a SandboxSpec,
     running: &'a Running,
+    records: Records,
     waiting: Vec<UnixStream>,
     halted: bool,
+    /// Processes that the guest was asked to end for memory.
+    memory_kills: u64,
 }
 
-impl Watch<'_> {
+impl<'a> Watch<'a> {
     fn until_the_end(&mut self, terminate: &OwnedFd) -> io::Result<Outcome> {
         let stdin = io::stdin();
         loop {
@@ -106,9 +113,18 @@ impl Watch<'_> {
                 sources.len() - 1
             });
             let init = (!self.halted).then(|| {
-                sources.push(PollFd::new(&self.running.init_fd, PollFlags::IN));
+                sources.push(PollFd::new(&self.running.started.init_fd, PollFlags::IN));
                 sources.len() - 1
             });
+            let exhaustion = self.running.started.exhaustion.as_ref();
+            let mut also = |source: Option<BorrowedFd<'a>>, flags| {
+                source.map(|source| {
+                    sources.push(PollFd::from_borrowed_fd(source, flags));
+                    sources.len() - 1
+                })
+            };
+            let memory = also(exhaustion.and_then(Exhaustion::memory), PollFlags::IN);
+            let processes = also(exhaustion.map(Exhaustion::processes), PollFlags::PRI);
             let timeout = timeout.map(|timeout| Timespec {
                 tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -121,8 +137,15 @@ impl Watch<'_> {
             let (asked_to_end, question) = (happened(0), happened(1));
             let (client_gone, init_ended) =
                 (lifeline.is_some_and(happened), init.is_some_and(happened));
+            let (memory, processes) = (
+                memory.is_some_and(happened),
+                processes.is_some_and(happened),
+            );
             if init_ended {
                 return Ok(self.end_of_init());
+            }
+            if let Some(outcome) = self.relieve(exhaustion, memory, processes)? {
+                return Ok(outcome);
             }
             if asked_to_end {
                 return Ok(Outcome::Killed);
@@ -136,25 +159,44 @@ impl Watch<'_> {
         }
     }
 
+    /// Acts on what has run out; the outcome when that is the end.
+    fn relieve(
+        &mut self,
+        exhaustion: Option<&Exhaustion>,
+        memory: bool,
+        processes: bool,
+    ) -> io::Result<Option<Outcome>> {
+        let Some(exhaustion) = exhaustion else {
+            return Ok(None);
+        };
+        if memory {
+            match exhaustion.make_room(&self.running.lifeline)? {
+                Room::Enough => {}
+                Room::Made => self.memory_kills += 1,
+                Room::None(outcome) => return Ok(Some(outcome)),
+            }
+        }
+        Ok(if processes {
+            exhaustion.out_of_processes()
+        } else {
+            None
+        })
+    }
+
     /// Why PID 1 is gone, from the host's own evidence.
     fn end_of_init(&self) -> Outcome {
-        let status = Pid::from_raw(self.running.init.pid).and_then(|pid| {
+        let status = Pid::from_raw(self.running.started.init.pid).and_then(|pid| {
             rustix::process::waitpid(Some(pid), WaitOptions::NOHANG)
                 .ok()
                 .flatten()
         });
-        if self.running.cgroup.stats().oom_kills > 0 {
-            return Outcome::MemoryLimit {
-                limit_mib: self.spec.limits.memory_mib,
-            };
-        }
-        let detail =
-            match status.map(|(_, status)| (status.exit_status(), status.terminating_signal())) {
-                Some((Some(code), _)) => format!("PID 1 exited with status {code}"),
-                Some((_, Some(signal))) => format!("PID 1 was ended by signal {signal}"),
-                _ => "PID 1 ended".to_owned(),
-            };
-        Outcome::Crashed { detail }
+        let status = status.map(|(_, status)| status);
+        why_it_ended(
+            self.usage().oom_kills,
+            status.and_then(WaitStatus::exit_status),
+            status.and_then(WaitStatus::terminating_signal),
+            &self.spec.limits,
+        )
     }
 
     /// Takes one question; an outcome comes back if it was the wish to end.
@@ -174,7 +216,8 @@ impl Watch<'_> {
             Question::Stats => self.stats().map(Answer::Stats),
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
             Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
-            Question::Halt => self.halt(cgroup).map(Answer::Halted),
+            Question::SetNetwork(policy) => self.set_network(&policy).map(|()| Answer::Done),
+            Question::Halt => self.halt().map(Answer::Halted),
             Question::Wait => {
                 self.waiting.push(client);
                 return Ok(None);
@@ -192,6 +235,30 @@ impl Watch<'_> {
         Ok(None)
     }
 
+    /// The intent is on record before the effect, so that rules which have to be
+    /// loaded anew know the new lists.
+    fn set_network(&self, policy: &NetworkPolicy) -> io::Result<()> {
+        let Some(network) = &self.running.lease.network else {
+            return if policy.has_interface() {
+                Err(io::Error::other(
+                    "the sandbox was made without a network and cannot get one",
+                ))
+            } else {
+                Ok(())
+            };
+        };
+        let lease = Lease {
+            network: Some(LeasedNetwork {
+                policy: policy.clone(),
+                ..network.clone()
+            }),
+            ..self.running.lease.clone()
+        };
+        HostLock::take()?.update(&lease)?;
+        self.records.change_network(&lease.sandbox, policy)?;
+        network::change(policy, lease.slot, &network.range).map_err(io::Error::other)
+    }
+
     fn stats(&self) -> io::Result<Stats> {
         let disk = rustix::fs::statvfs(&self.running.disk)?;
         Ok(Stats {
@@ -199,15 +266,78 @@ impl Watch<'_> {
             disk_total_bytes: disk.f_blocks * disk.f_frsize,
             inodes_free: disk.f_ffree,
             inodes_total: disk.f_files,
-            ..self.running.cgroup.stats()
+            network: match self.running.lease.network {
+                Some(_) => network::usage(self.running.lease.slot).map_err(io::Error::other)?,
+                None => None,
+            },
+            ..self.usage()
         })
     }
 
-    fn halt(&mut self, cgroup: &Cgroup) -> io::Result<PathBuf> {
+    /// What the kernel counted, and what was ended in its place.
+    fn usage(&self) -> Stats {
+        let counted = self.running.cgroup.stats();
+        Stats {
+            oom_kills: counted.oom_kills + self.memory_kills,
+            ..counted
+        }
+    }
+
+    fn halt(&mut self) -> io::Result<PathBuf> {
         self.halted = true;
-        cgroup.kill()?;
+        self.running.cgroup.kill()?;
         let inside = self.running.disk.join("upper");
         let inside = inside.strip_prefix("/").unwrap_or(&inside);
         Ok(PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside))
+    }
+}
+
+/// Why a sandbox whose first process is gone has ended. What the kernel counted
+/// comes first: with version 2 of cgroups it picks whom it kills for memory,
+/// gVisor's own kernel too, and the status says only that somebody was killed.
+fn why_it_ended(
+    oom_kills: u64,
+    code: Option<i32>,
+    signal: Option<i32>,
+    limits: &Limits,
+) -> Outcome {
+    if oom_kills > 0 {
+        return Outcome::MemoryLimit {
+            limit_mib: limits.memory_mib,
+        };
+    }
+    let detail = match (code, signal) {
+        (Some(code), _) => format!("PID 1 exited with status {code}"),
+        (_, Some(signal)) => format!("PID 1 was ended by signal {signal}"),
+        _ => "PID 1 ended".to_owned(),
+    };
+    Outcome::Crashed { detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_after_a_kill_for_memory_is_the_memory_limit() {
+        let limits = Limits::default();
+        let limit = Outcome::MemoryLimit {
+            limit_mib: limits.memory_mib,
+        };
+        // As a container whose PID 1 was killed, and as gVisor's keeper, which
+        // ends with the status of whatever it kept.
+        assert_eq!(why_it_ended(1, None, Some(9), &limits), limit);
+        assert_eq!(why_it_ended(1, Some(1), None, &limits), limit);
+        let crashed = |detail: &str| Outcome::Crashed {
+            detail: detail.to_owned(),
+        };
+        assert_eq!(
+            why_it_ended(0, None, Some(9), &limits),
+            crashed("PID 1 was ended by signal 9")
+        );
+        assert_eq!(
+            why_it_ended(0, Some(1), None, &limits),
+            crashed("PID 1 exited with status 1")
+        );
     }
 }

@@ -57,9 +57,7 @@ pub(crate) enum NetworkError {
         source: io::Error,
     },
     /// A sandbox was to get a network while nothing filters it.
-    #[error(
-        "the nft table `inet atoll` is not loaded: a sandbox with a network would be unfiltered"
-    )]
+    #[error("the nft tables `atoll` are not loaded: a sandbox with a network would be unfiltered")]
     FirewallAbsent,
     /// Sandboxes of another range are alive.
     #[error("sandboxes of this host live in {active}, so {asked} cannot be used now")]
@@ -98,7 +96,7 @@ impl NetworkError {
         match self {
             Self::NftMissing => Some("install it: `apt-get install nftables`"),
             Self::NftRefused { .. } => Some(
-                "the kernel needs nf_tables with NAT and fib support (CONFIG_NFT_NAT, CONFIG_NFT_FIB_INET)",
+                "the kernel needs nf_tables with NAT, fib and ARP support (CONFIG_NFT_NAT, CONFIG_NFT_FIB_INET, CONFIG_NF_TABLES_ARP)",
             ),
             Self::DnsPort { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
                 "a DNS server of this host listens on all addresses: bind it to its own (`ss -lnp sport = :53` names it)",
@@ -107,7 +105,7 @@ impl NetworkError {
                 "use the same slot range in every home of this host, or end the other sandboxes first",
             ),
             Self::SlotOutOfRange { .. } => {
-                Some("configure a larger slot range; a /18 holds all 4096 slots")
+                Some("configure a larger slot range; a /19 holds all 4096 slots")
             }
             Self::ForeignInterface(_) => {
                 Some("rename that interface: names `atl` + number belong to Atoll")

@@ -1,4 +1,4 @@
-//! What all sandboxes with a network share on this host: the nft table and
+//! What all sandboxes with a network share on this host: the nft tables and
 //! the forwarding switch, with a record of both.
 //!
 //! ```text
@@ -8,30 +8,49 @@
 //!
 //! The record is written before the first effect and removed after the last,
 //! so whatever a crash interrupts, the next call knows how the host was. It
-//! counts only for the boot it was written in. Callers hold the host-wide lock.
+//! counts only for the boot and the network namespace it was written in, each
+//! of which has a record of its own. Callers hold the host-wide lock.
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::error::NetworkError;
+use super::error::{NetworkError, kernel};
+use super::host_network::HostNetwork;
+use super::membership::Member;
+use super::policy::NetworkPolicy;
 use super::slot::SlotRange;
-use super::{firewall, forwarding, nft, setting, uplink, veth};
+use super::{conntrack, firewall, forwarding, nft, setting, uplink, veth};
 use crate::host::file::{make_dir, remove_file, write_state};
+use crate::host::process::boot_id;
 use crate::host::{HostObject, creates};
 
-const RECORD: &str = "/run/atoll/network.json";
+/// Records, one for each network namespace that is a host of sandboxes.
+const RECORDS: &str = "/run/atoll/networks";
+
+fn record_of(host: HostNetwork) -> PathBuf {
+    Path::new(RECORDS).join(format!("{}.json", host.cookie))
+}
+
+fn here() -> Result<HostNetwork, NetworkError> {
+    HostNetwork::current().map_err(kernel("tell the network namespace of this host"))
+}
 
 /// Makes this host ready for sandboxes with a network; quick when it is.
+/// If the rules had to be loaded, the sandboxes that `live` are made known to them again.
 ///
 /// # Errors
 /// When `nft` is missing or refuses, when a setting cannot be written, or
 /// when sandboxes of another range are alive.
-pub(crate) fn ensure_host(range: &SlotRange) -> Result<(), NetworkError> {
-    HostWide::at(Path::new(RECORD)).ensure(range)
+pub(crate) fn ensure_host(
+    range: &SlotRange,
+    live: &[(u16, NetworkPolicy)],
+) -> Result<(), NetworkError> {
+    HostWide::at(&record_of(here()?)).ensure(range, live)
 }
 
 /// Undoes [`ensure_host`]; for when no sandbox with a network is left.
@@ -39,7 +58,36 @@ pub(crate) fn ensure_host(range: &SlotRange) -> Result<(), NetworkError> {
 /// # Errors
 /// When a step fails; the record stays, and the next call tries again.
 pub(crate) fn release_host() -> Result<(), NetworkError> {
-    HostWide::at(Path::new(RECORD)).release()
+    HostWide::at(&record_of(here()?)).release()
+}
+
+/// Forgets the records of hosts that ended with everything that was in them:
+/// those of other boots, and those that are not in `known` and have no process.
+///
+/// # Errors
+/// When the records cannot be listed or removed.
+pub(crate) fn forget_dead_hosts(known: &[HostNetwork]) -> io::Result<()> {
+    forget_dead(Path::new(RECORDS), known)
+}
+
+pub(super) fn forget_dead(records: &Path, known: &[HostNetwork]) -> io::Result<()> {
+    let entries = match fs::read_dir(records) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let here = HostNetwork::current()?;
+    let boot = boot_id()?;
+    for entry in entries {
+        let path = entry?.path();
+        let Ok(record) = serde_json::from_slice::<Record>(&fs::read(&path)?) else {
+            continue; // about to be written, or for its owner to judge
+        };
+        let other = record.host != here && !known.contains(&record.host);
+        if record.boot != boot || other && !record.host.is_inhabited()? {
+            remove_file(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// How the forwarding switch stood before Atoll came.
@@ -55,6 +103,8 @@ enum Switch {
 struct Record {
     /// The boot it speaks of.
     boot: String,
+    /// The network namespace.
+    host: HostNetwork,
     /// The slot range the rules are for.
     range: SlotRange,
     /// Fingerprint of the rules, so that another version of Atoll replaces them.
@@ -75,8 +125,20 @@ impl<'a> HostWide<'a> {
         Self { record }
     }
 
-    pub(super) fn ensure(&self, range: &SlotRange) -> Result<(), NetworkError> {
-        self.ensure_with(range, nft::replace_table)
+    pub(super) fn ensure(
+        &self,
+        range: &SlotRange,
+        live: &[(u16, NetworkPolicy)],
+    ) -> Result<(), NetworkError> {
+        self.ensure_with(range, |ruleset| {
+            nft::replace_tables(ruleset)?;
+            // Every end of a sandbox takes its connections away: say now if that cannot be.
+            conntrack::cut_all(Ipv4Addr::UNSPECIFIED)?;
+            // Fail closed: who cannot be made known again has no network any more.
+            live.iter().try_for_each(|(slot, policy)| {
+                Member::of(*slot).join(range.address(*slot)?, policy)
+            })
+        })
     }
 
     /// As [`Self::ensure`], with another way to load the rules.
@@ -88,7 +150,8 @@ impl<'a> HostWide<'a> {
         let ruleset = firewall::ruleset(range);
         let fingerprint = fingerprint(&ruleset);
         let boot = setting::read("kernel/random/boot_id")?;
-        let known = self.known(&boot)?;
+        let host = here()?;
+        let known = self.known(&boot, host)?;
         let forwarding = forwarding::is_on()?;
         if let Some(known) = &known {
             let whole = known.ruleset == fingerprint && known.rules == Some(nft::rule_count()?);
@@ -114,6 +177,7 @@ impl<'a> HostWide<'a> {
         let forwarding_before = known.map_or(forwarding_now, |known| known.forwarding_before);
         let mut record = Record {
             boot,
+            host,
             range: *range,
             ruleset: fingerprint,
             rules: None,
@@ -131,7 +195,7 @@ impl<'a> HostWide<'a> {
 
     pub(super) fn release(&self) -> Result<(), NetworkError> {
         let boot = setting::read("kernel/random/boot_id")?;
-        let known = self.known(&boot)?;
+        let known = self.known(&boot, here()?)?;
         let ours = known
             .as_ref()
             .is_some_and(|known| known.forwarding_before == Switch::Off);
@@ -139,21 +203,23 @@ impl<'a> HostWide<'a> {
             forwarding::switch_off()?;
         }
         if known.is_some() || nft::rule_count()? > 0 {
-            nft::remove_table()?;
+            nft::remove_tables()?;
         }
         remove_file(self.record).map_err(|error| self.failed("remove", error))
     }
 
-    /// The record of this boot. One that cannot be understood is as good as
+    /// The record of this boot and `host`. One that cannot be understood is as good as
     /// none: then forwarding is left as it stands.
-    fn known(&self, boot: &str) -> Result<Option<Record>, NetworkError> {
+    fn known(&self, boot: &str, host: HostNetwork) -> Result<Option<Record>, NetworkError> {
         let text = match fs::read(self.record) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed("read", error)),
         };
         match serde_json::from_slice::<Record>(&text) {
-            Ok(record) => Ok(Some(record).filter(|record| record.boot == boot)),
+            Ok(record) => {
+                Ok(Some(record).filter(|record| record.boot == boot && record.host == host))
+            }
             Err(error) => {
                 let path = self.record.display();
                 tracing::warn!(

@@ -12,8 +12,11 @@ use std::time::Duration;
 use rtnetlink::packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
-use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 use rtnetlink::{AddressMessageBuilder, LinkMessageBuilder, LinkUnspec, RouteMessageBuilder};
@@ -127,6 +130,48 @@ impl Netlink {
             .build();
         self.exchange(
             RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+        .map(drop)
+    }
+
+    /// Sends what is for `target` alone to `neighbour`, who is at the other end of the interface `index`.
+    pub(super) fn add_host_route(
+        &mut self,
+        index: u32,
+        target: Ipv4Addr,
+        neighbour: Ipv4Addr,
+    ) -> io::Result<()> {
+        let message = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(target, 32)
+            .gateway(neighbour)
+            .output_interface(index)
+            .onlink()
+            .build();
+        self.exchange(
+            RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+        .map(drop)
+    }
+
+    /// Says for good which hardware address `neighbour` has on the interface `index`.
+    pub(super) fn add_neighbour(
+        &mut self,
+        index: u32,
+        neighbour: Ipv4Addr,
+        hardware: [u8; 6],
+    ) -> io::Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.ifindex = index;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes = vec![
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(neighbour)),
+            NeighbourAttribute::LinkLayerAddress(hardware.to_vec()),
+        ];
+        self.exchange(
+            RouteNetlinkMessage::NewNeighbour(message),
             NLM_F_CREATE | NLM_F_EXCL,
         )
         .map(drop)

@@ -1,46 +1,90 @@
-//! The `nft` program, and a quick question to the kernel that needs no program.
+//! Our tables in the kernel, through the `nft` program and, where that is too slow or
+//! has no words, without it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
 
-use rtnetlink::sys::protocols::NETLINK_NETFILTER;
-use rtnetlink::sys::{Socket, SocketAddr};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::io::Errno;
 
 use super::error::{NetworkError, kernel};
+use super::firewall::{Family, INNER_SOURCE, TABLE};
+use super::netlink::is;
+use super::nfnetlink::{Attributes, Message, Netfilter, with_netfilter};
+use super::slot::GUEST;
 use crate::host::program;
-
-/// Our table, for all sandboxes of all homes of this host.
-pub(super) const TABLE: &str = "atoll";
-const FAMILY: &str = "inet";
 
 /// How long one run of `nft` may take; it waits for other changes of the ruleset.
 const RUN_BOUND_SECONDS: u32 = 10;
-/// How long the kernel may take to list our rules.
-const LIST_BOUND: Duration = Duration::from_secs(5);
 /// Where distributions put it; the monitor's `PATH` may lack `sbin`.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/nft", "/sbin/nft", "nft"];
 
-/// Whether a table that `nft` lists is the one we made.
+/// Whether a table that `nft` lists is one that we made.
 pub(super) fn is_our_table(family: &str, table: &str) -> bool {
-    family == FAMILY && table == TABLE
+    table == TABLE && Family::ALL.iter().any(|ours| ours.name() == family)
 }
 
-/// Puts `ruleset` in place of whatever our table held, in one step.
-pub(super) fn replace_table(ruleset: &str) -> Result<(), NetworkError> {
-    // The first line makes sure there is something to delete.
-    let script = format!("table {FAMILY} {TABLE}\ndelete table {FAMILY} {TABLE}\n{ruleset}");
-    run("load the rules for sandboxes", &["--file", "-"], &script).map(drop)
+/// Lines that leave none of our tables; the first of each makes sure there is one to delete.
+fn removal() -> String {
+    let families = Family::ALL.map(Family::name);
+    families
+        .map(|family| format!("table {family} {TABLE}\ndelete table {family} {TABLE}\n"))
+        .concat()
 }
 
-/// Removes our table; one that is not there is removed already.
-pub(super) fn remove_table() -> Result<(), NetworkError> {
-    let script = format!("table {FAMILY} {TABLE}\ndelete table {FAMILY} {TABLE}\n");
-    run("remove the rules for sandboxes", &["--file", "-"], &script).map(drop)
+/// Puts `ruleset` in place of whatever our tables held, in one step.
+pub(super) fn replace_tables(ruleset: &str) -> Result<(), NetworkError> {
+    // Nothing is removed where nothing is: `nft` would wait about 20 ms for that.
+    let removal = if tables_exist()? {
+        removal()
+    } else {
+        String::new()
+    };
+    let script = format!("{removal}{ruleset}");
+    run("load the rules for sandboxes", &["--file", "-"], &script)?;
+    with_netfilter(|kernel| kernel.transact(&[inner_source_rule()]))
+        .map_err(kernel("add the rule for ICMP errors"))
+}
+
+/// Removes our tables; those that are not there are removed already.
+///
+/// By message, not by `nft`: the last sandbox of a host waits for this.
+pub(super) fn remove_tables() -> Result<(), NetworkError> {
+    let messages: Vec<Message> = Family::ALL
+        .into_iter()
+        .flat_map(|family| {
+            // The first makes sure that there is one to delete.
+            let make = table_message(NEW_TABLE, FLAG_CREATE, family);
+            [make, table_message(DELETE_TABLE, 0, family)]
+        })
+        .collect();
+    with_netfilter(|kernel| kernel.transact(&messages))
+        .map_err(kernel("remove the rules for sandboxes"))
+}
+
+fn table_message(kind: u16, flags: u16, family: Family) -> Message {
+    Message {
+        kind,
+        flags,
+        family: family.number(),
+        attributes: Attributes::new().text(TABLE_NAME, TABLE),
+    }
+}
+
+/// Whether any of our tables is there, be it empty.
+fn tables_exist() -> Result<bool, NetworkError> {
+    let look = |kernel: &mut Netfilter| {
+        for family in Family::ALL {
+            match kernel.ask(&table_message(GET_TABLE, 0, family)) {
+                Err(error) if is(&error, Errno::NOENT) => {}
+                other => return other.map(|_| true),
+            }
+        }
+        Ok(false)
+    };
+    with_netfilter(look).map_err(kernel("look for the nft tables `atoll`"))
 }
 
 /// Runs `nft` with `script` on its standard input and returns what it printed.
@@ -110,161 +154,107 @@ fn read_back(mut file: File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-// Numbers of the kernel's interface (linux/netfilter/nfnetlink.h, nf_tables.h).
-const SUBSYSTEM_NFTABLES: u16 = 10;
-const NEW_RULE: u16 = SUBSYSTEM_NFTABLES << 8 | 6;
-const GET_RULE: u16 = SUBSYSTEM_NFTABLES << 8 | 7;
-const PROTOCOL_INET: u8 = 1;
-const ATTRIBUTE_RULE_TABLE: u16 = 1;
-const REQUEST_DUMP: u16 = 0x1 | 0x300;
-const MESSAGE_ERROR: u16 = 2;
-const MESSAGE_DONE: u16 = 3;
+// Numbers of the kernel's interface (linux/netfilter/nf_tables.h).
+pub(super) const SUBSYSTEM: u16 = 10 << 8;
+const NEW_TABLE: u16 = SUBSYSTEM;
+const GET_TABLE: u16 = SUBSYSTEM | 1;
+const DELETE_TABLE: u16 = SUBSYSTEM | 2;
+const NEW_RULE: u16 = SUBSYSTEM | 6;
+const GET_RULE: u16 = SUBSYSTEM | 7;
+const FLAG_CREATE: u16 = 0x400;
+const FLAG_APPEND: u16 = 0x800;
+const TABLE_NAME: u16 = 1;
+const RULE_TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
+const LIST_ELEMENT: u16 = 1;
+const EXPRESSION_NAME: u16 = 1;
+const EXPRESSION_DATA: u16 = 2;
+const DATA_VALUE: u16 = 1;
+const IMMEDIATE_REGISTER: u16 = 1;
+const IMMEDIATE_DATA: u16 = 2;
+const PAYLOAD_BASE: u16 = 2;
+const PAYLOAD_OFFSET: u16 = 3;
+const PAYLOAD_LENGTH: u16 = 4;
+const PAYLOAD_SOURCE: u16 = 5;
+const PAYLOAD_CHECKSUM: u16 = 6;
+const PAYLOAD_CHECKSUM_OFFSET: u16 = 7;
 
-/// How many rules our table holds now; 0 when there is no table.
+const REGISTER: u32 = 1;
+const BASE_TRANSPORT: u32 = 2;
+const CHECKSUM_INTERNET: u32 = 1;
+/// Where, counted from the ICMP header, the header of the packet it speaks of has its source.
+const INNER_SOURCE_OFFSET: u32 = 8 + 12;
+/// Where that header has its checksum.
+const INNER_CHECKSUM_OFFSET: u32 = 8 + 10;
+
+/// The rule that puts the sandbox's own address back into an ICMP error, where
+/// the sandbox looks for the connection it speaks of: path MTU discovery lives
+/// of that. With the checksum of that inner header, the ICMP checksum over both
+/// stays right; that is what the words of `nft` cannot say.
+fn inner_source_rule() -> Message {
+    let expression = |name, data: &Attributes| {
+        Attributes::new()
+            .text(EXPRESSION_NAME, name)
+            .nested(EXPRESSION_DATA, data)
+    };
+    let load = Attributes::new()
+        .number(IMMEDIATE_REGISTER, REGISTER)
+        .nested(
+            IMMEDIATE_DATA,
+            &Attributes::new().bytes(DATA_VALUE, &GUEST.octets()),
+        );
+    let store = Attributes::new()
+        .number(PAYLOAD_SOURCE, REGISTER)
+        .number(PAYLOAD_BASE, BASE_TRANSPORT)
+        .number(PAYLOAD_OFFSET, INNER_SOURCE_OFFSET)
+        .number(PAYLOAD_LENGTH, 4)
+        .number(PAYLOAD_CHECKSUM, CHECKSUM_INTERNET)
+        .number(PAYLOAD_CHECKSUM_OFFSET, INNER_CHECKSUM_OFFSET);
+    let expressions = Attributes::new()
+        .nested(LIST_ELEMENT, &expression("immediate", &load))
+        .nested(LIST_ELEMENT, &expression("payload", &store));
+    Message {
+        kind: NEW_RULE,
+        flags: FLAG_CREATE | FLAG_APPEND,
+        family: Family::Inet.number(),
+        attributes: Attributes::new()
+            .text(RULE_TABLE, TABLE)
+            .text(RULE_CHAIN, INNER_SOURCE)
+            .nested(RULE_EXPRESSIONS, &expressions),
+    }
+}
+
+/// How many rules our tables hold now; 0 when there are none.
 ///
 /// Asked of the kernel directly: this runs at every create, and starting
 /// `nft` would cost more than the rest of the network.
 pub(super) fn rule_count() -> Result<usize, NetworkError> {
-    count_rules().map_err(kernel(
-        "ask the kernel for the rules of the nft table `inet atoll`",
+    let count = |kernel: &mut Netfilter| {
+        let mut rules = 0;
+        for family in Family::ALL {
+            let request = Message {
+                kind: GET_RULE,
+                flags: 0,
+                family: family.number(),
+                attributes: Attributes::new().text(RULE_TABLE, TABLE),
+            };
+            rules += kernel.list(&request)?.len();
+        }
+        Ok(rules)
+    };
+    with_netfilter(count).map_err(kernel(
+        "ask the kernel for the rules of the nft tables `atoll`",
     ))
-}
-
-fn count_rules() -> io::Result<usize> {
-    let socket = Socket::new(NETLINK_NETFILTER)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(LIST_BOUND))?;
-    socket.send_to(&list_request(), &SocketAddr::new(0, 0), 0)?;
-    let mut rules = 0;
-    let mut datagram = Vec::with_capacity(64 * 1024);
-    loop {
-        datagram.clear();
-        match socket.recv_from(&mut datagram, 0) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        match tally(&datagram, &mut rules)? {
-            Listing::Continues => {}
-            Listing::Ended => return Ok(rules),
-        }
-    }
-}
-
-/// `nlmsghdr`, `nfgenmsg` and the name of our table.
-fn list_request() -> Vec<u8> {
-    let name = [TABLE.as_bytes(), b"\0"].concat();
-    let attribute_length = 4 + name.len();
-    let mut body = vec![PROTOCOL_INET, 0, 0, 0];
-    // The name is a constant of a few bytes.
-    body.extend(
-        u16::try_from(attribute_length)
-            .unwrap_or_default()
-            .to_ne_bytes(),
-    );
-    body.extend(ATTRIBUTE_RULE_TABLE.to_ne_bytes());
-    body.extend(&name);
-    body.resize(body.len().next_multiple_of(4), 0);
-    let mut request = Vec::new();
-    request.extend(
-        u32::try_from(16 + body.len())
-            .unwrap_or_default()
-            .to_ne_bytes(),
-    );
-    request.extend(GET_RULE.to_ne_bytes());
-    request.extend(REQUEST_DUMP.to_ne_bytes());
-    request.extend([0; 8]);
-    request.extend(&body);
-    request
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Listing {
-    Continues,
-    Ended,
-}
-
-/// Counts the rules in one datagram of the kernel's answer.
-fn tally(datagram: &[u8], rules: &mut usize) -> io::Result<Listing> {
-    let mut rest = datagram;
-    while let Some((header, _)) = rest.split_first_chunk::<16>() {
-        let [a, b, c, d, kind_low, kind_high, ..] = *header;
-        match u16::from_ne_bytes([kind_low, kind_high]) {
-            MESSAGE_DONE => return Ok(Listing::Ended),
-            MESSAGE_ERROR => {
-                let code = rest
-                    .get(16..20)
-                    .and_then(|bytes| bytes.try_into().ok())
-                    .map(i32::from_ne_bytes);
-                return Err(io::Error::from_raw_os_error(
-                    code.unwrap_or_default().saturating_neg(),
-                ));
-            }
-            NEW_RULE => *rules += 1,
-            _ => {}
-        }
-        let length = usize::try_from(u32::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)?;
-        if length < header.len() {
-            return Err(io::Error::other(
-                "a netlink message shorter than its header",
-            ));
-        }
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    Ok(Listing::Continues)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn message(kind: u16, body: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        bytes.extend(u32::try_from(16 + body.len()).unwrap().to_ne_bytes());
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend([0; 10]);
-        bytes.extend(body);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
-
     #[test]
-    fn rules_are_counted_until_the_kernel_is_done() {
-        let mut rules = 0;
-        let part = [
-            message(NEW_RULE, &[1; 9]),
-            message(99, &[]),
-            message(NEW_RULE, &[1; 4]),
-        ]
-        .concat();
-        assert_eq!(tally(&part, &mut rules).unwrap(), Listing::Continues);
-        assert_eq!(
-            tally(&message(MESSAGE_DONE, &[0; 4]), &mut rules).unwrap(),
-            Listing::Ended
-        );
-        assert_eq!(rules, 2);
-    }
-
-    #[test]
-    fn a_refusal_of_the_kernel_is_its_error() {
-        let refusal = message(MESSAGE_ERROR, &(-1_i32).to_ne_bytes());
-        let error = tally(&refusal, &mut 0).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-    }
-
-    #[test]
-    fn the_request_is_whole_and_names_the_table() {
-        let request = list_request();
-        assert_eq!(request.len() % 4, 0);
-        assert_eq!(
-            request[..4],
-            u32::try_from(request.len()).unwrap().to_ne_bytes()
-        );
-        assert_eq!(&request[24..30], b"atoll\0");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn garbage_never_loops_or_panics(datagram: Vec<u8>) {
-            let _ = tally(&datagram, &mut 0);
-        }
+    fn only_our_own_tables_are_ours() {
+        assert!(is_our_table("inet", "atoll") && is_our_table("arp", "atoll"));
+        assert!(!is_our_table("ip", "atoll") && !is_our_table("inet", "filter"));
     }
 }

@@ -1,4 +1,10 @@
 //! Which addresses and which interface name belong to a slot.
+//!
+//! Inside, every sandbox has the same address and the same gateway, so that a
+//! checkpoint can be restored in any slot. They are link-local: nothing that a
+//! sandbox may reach lies there, the whole range is closed to it, and E2B's
+//! sandboxes have the very same. On the host each slot has one address of its
+//! own, which the rules put in the place of the sandbox's.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -11,9 +17,20 @@ use super::error::NetworkError;
 /// What the name of every host-side interface begins with.
 pub(super) const INTERFACE_PREFIX: &str = "atl";
 
-/// A slot is a /30: network, gateway, sandbox, broadcast.
-const SLOT_PREFIX: u8 = 30;
-const ADDRESSES_PER_SLOT: u32 = 4;
+/// Address of every sandbox, inside.
+pub(super) const GUEST: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 21);
+/// The host's end of every sandbox's interface: its default route and resolver.
+pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 22);
+/// Length of their common prefix.
+pub(super) const INSIDE_PREFIX: u8 = 30;
+/// Hardware addresses of both ends, locally administered.
+pub(super) const GUEST_HARDWARE: [u8; 6] = [0x02, b'a', b't', b'l', 0, 1];
+pub(super) const GATEWAY_HARDWARE: [u8; 6] = [0x02, b'a', b't', b'l', 0, 2];
+
+/// The first and the last address of a range are left alone.
+const UNUSED_ADDRESSES: u32 = 2;
+/// A longer prefix has no address left.
+const LONGEST_PREFIX: u8 = 30;
 /// Nothing larger is worth giving to sandboxes.
 const SHORTEST_PREFIX: u8 = 8;
 
@@ -45,7 +62,7 @@ impl SlotRange {
                 reason,
             })
         };
-        if !(SHORTEST_PREFIX..=SLOT_PREFIX).contains(&prefix) {
+        if !(SHORTEST_PREFIX..=LONGEST_PREFIX).contains(&prefix) {
             return refuse("its prefix must lie between /8 and /30");
         }
         if u32::from(base) & !mask(prefix) != 0 {
@@ -60,7 +77,7 @@ impl SlotRange {
     /// How many slots have addresses in it.
     #[must_use]
     pub fn slots(&self) -> u32 {
-        1 << (SLOT_PREFIX - self.prefix)
+        (1 << (32 - self.prefix)) - UNUSED_ADDRESSES
     }
 
     /// Whether it shares addresses with `base`/`prefix`.
@@ -69,8 +86,8 @@ impl SlotRange {
         u32::from(self.base) & common == u32::from(base) & common
     }
 
-    /// The addresses of `slot`.
-    pub(super) fn addresses(&self, slot: u16) -> Result<SlotAddresses, NetworkError> {
+    /// The address of `slot` on this host.
+    pub(super) fn address(&self, slot: u16) -> Result<Ipv4Addr, NetworkError> {
         if u32::from(slot) >= self.slots() {
             return Err(NetworkError::SlotOutOfRange {
                 slot,
@@ -78,11 +95,7 @@ impl SlotRange {
                 slots: self.slots(),
             });
         }
-        let network = u32::from(self.base) + u32::from(slot) * ADDRESSES_PER_SLOT;
-        Ok(SlotAddresses {
-            gateway: Ipv4Addr::from(network + 1),
-            sandbox: Ipv4Addr::from(network + 2),
-        })
+        Ok(Ipv4Addr::from(u32::from(self.base) + 1 + u32::from(slot)))
     }
 }
 
@@ -130,20 +143,6 @@ impl From<SlotRange> for String {
     }
 }
 
-/// The two ends of a slot's veth pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SlotAddresses {
-    /// The host's end: default route and resolver of the sandbox.
-    pub(super) gateway: Ipv4Addr,
-    /// The sandbox's end.
-    pub(super) sandbox: Ipv4Addr,
-}
-
-impl SlotAddresses {
-    /// Length of their common prefix.
-    pub(super) const PREFIX: u8 = SLOT_PREFIX;
-}
-
 /// Name of the host-side interface of `slot`.
 pub(super) fn interface_name(slot: u16) -> String {
     format!("{INTERFACE_PREFIX}{slot}")
@@ -167,40 +166,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_the_four_addresses_at_its_number() {
+    fn a_slot_is_the_address_at_its_number() {
         let range = SlotRange::default();
-        let of = |slot| {
-            range
-                .addresses(slot)
-                .map(|found| (found.gateway.to_string(), found.sandbox.to_string()))
-        };
-        assert_eq!(
-            of(0).unwrap(),
-            ("10.87.0.1".to_owned(), "10.87.0.2".to_owned())
-        );
-        assert_eq!(
-            of(1).unwrap(),
-            ("10.87.0.5".to_owned(), "10.87.0.6".to_owned())
-        );
-        assert_eq!(
-            of(4095).unwrap(),
-            ("10.87.63.253".to_owned(), "10.87.63.254".to_owned())
-        );
+        let of = |slot| range.address(slot).unwrap().to_string();
+        assert_eq!(of(0), "10.87.0.1");
+        assert_eq!(of(1), "10.87.0.2");
+        assert_eq!(of(4095), "10.87.16.0");
     }
 
     #[test]
     fn a_small_range_refuses_the_slots_it_does_not_hold() {
-        let range: SlotRange = "198.18.0.0/28".parse().unwrap();
-        assert_eq!(range.slots(), 4);
-        assert!(range.addresses(3).is_ok());
+        let range: SlotRange = "198.18.0.0/29".parse().unwrap();
+        assert_eq!(range.slots(), 6);
+        assert!(range.address(5).is_ok());
         assert!(matches!(
-            range.addresses(4),
+            range.address(6),
             Err(NetworkError::SlotOutOfRange {
-                slot: 4,
-                slots: 4,
+                slot: 6,
+                slots: 6,
                 ..
             })
         ));
+    }
+
+    #[test]
+    fn what_sandboxes_see_is_one_small_network_of_the_closed_ones() {
+        let (guest, gateway) = (u32::from(GUEST), u32::from(GATEWAY));
+        assert_eq!(guest & mask(INSIDE_PREFIX), gateway & mask(INSIDE_PREFIX));
+        assert!(GUEST.is_link_local() && GATEWAY.is_link_local());
     }
 
     #[test]
@@ -243,11 +236,9 @@ mod tests {
         #[test]
         fn slots_of_one_range_never_share_an_address(prefix in 8_u8..=30, one: u16, other: u16) {
             let range = SlotRange::new(Ipv4Addr::new(10, 0, 0, 0), prefix).unwrap();
-            if let (Ok(first), Ok(second)) = (range.addresses(one), range.addresses(other)) {
-                prop_assert!(range.overlaps(first.gateway, 32) && range.overlaps(first.sandbox, 32));
+            if let (Ok(first), Ok(second)) = (range.address(one), range.address(other)) {
+                prop_assert!(range.overlaps(first, 32));
                 prop_assert_eq!(one == other, first == second);
-                prop_assert_ne!(first.gateway, second.sandbox);
-                prop_assert_eq!(u32::from(first.sandbox) - u32::from(first.gateway), 1);
             }
         }
 

@@ -1,6 +1,11 @@
 //! The veth pair of a slot: `atl<slot>` on the host, `eth0` in the sandbox.
+//!
+//! Both ends know each other's hardware address from the start, so nothing has
+//! to be asked or learned. The host's end has the gateway's address; what is for
+//! the slot's address goes to the sandbox, whatever it calls itself inside.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
 
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
@@ -11,56 +16,69 @@ use super::error::{NetworkError, kernel};
 use super::namespace::NewNamespace;
 use super::netlink::{InterfaceKind, Netlink, is};
 use super::setting;
-use super::slot::{SlotAddresses, interface_name, slot_of_interface};
+use super::slot::{
+    GATEWAY, GATEWAY_HARDWARE, GUEST, GUEST_HARDWARE, INSIDE_PREFIX, interface_name,
+    slot_of_interface,
+};
 use crate::host::{HostObject, creates};
 
 /// Name of the interface inside.
-const INSIDE: &str = "eth0";
+pub(super) const INSIDE: &str = "eth0";
 /// A dead owner's interface can vanish on its own while we remove it.
 const ATTEMPTS: usize = 3;
 
-/// Connects `namespace` to the host as `slot`.
+/// Connects `namespace` to the host as `slot`, whose address on the host is `address`.
 pub(super) fn create(
     host: &mut Netlink,
     namespace: &mut NewNamespace,
     slot: u16,
-    addresses: SlotAddresses,
+    address: Ipv4Addr,
     mtu: u32,
 ) -> Result<(), NetworkError> {
     let name = interface_name(slot);
     creates(HostObject::Veth, || add_pair(host, namespace, &name, mtu))?;
 
-    // Down until its settings are right: no IPv6, no redirects, and
-    // forwarding even where the host's default for new interfaces is off.
+    // Down until its settings are right: no IPv6, no redirects, no source but
+    // the slot's own even if the rules were gone, and forwarding also where the
+    // host's default for new interfaces is off.
     setting::write_if_present(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
-    setting::write(&format!("net/ipv4/conf/{name}/accept_redirects"), "0")?;
-    setting::write(&format!("net/ipv4/conf/{name}/send_redirects"), "0")?;
-    setting::write(&format!("net/ipv4/conf/{name}/forwarding"), "1")?;
+    for (key, value) in [
+        ("accept_redirects", "0"),
+        ("send_redirects", "0"),
+        ("rp_filter", "1"),
+        ("forwarding", "1"),
+    ] {
+        setting::write(&format!("net/ipv4/conf/{name}/{key}"), value)?;
+    }
     let outside = index_of(host, &name)?;
-    host.add_address(outside, addresses.gateway, SlotAddresses::PREFIX)
-        .map_err(kernel(format!("give {} to `{name}`", addresses.gateway)))?;
+    host.add_address(outside, GATEWAY, 32)
+        .map_err(kernel(format!("give {GATEWAY} to `{name}`")))?;
     host.set_up(outside)
         .map_err(kernel(format!("switch `{name}` on")))?;
+    host.add_neighbour(outside, GUEST, GUEST_HARDWARE)
+        .map_err(kernel(format!("name the neighbour of `{name}`")))?;
+    host.add_host_route(outside, address, GUEST)
+        .map_err(kernel(format!("set the route to {address}")))?;
 
     let inner = &mut namespace.netlink;
     let inside = index_of(inner, INSIDE)?;
     inner
-        .add_address(inside, addresses.sandbox, SlotAddresses::PREFIX)
-        .map_err(kernel(format!(
-            "give {} to `{INSIDE}` of the sandbox",
-            addresses.sandbox
-        )))?;
+        .add_address(inside, GUEST, INSIDE_PREFIX)
+        .map_err(kernel(format!("give {GUEST} to `{INSIDE}` of the sandbox")))?;
     inner
         .set_up(inside)
         .map_err(kernel(format!("switch `{INSIDE}` of the sandbox on")))?;
     inner
-        .add_default_route(addresses.gateway)
+        .add_neighbour(inside, GATEWAY, GATEWAY_HARDWARE)
+        .map_err(kernel("name the gateway of the sandbox"))?;
+    inner
+        .add_default_route(GATEWAY)
         .map_err(kernel("set the default route of the sandbox"))
 }
 
 /// Makes the pair with its inner end born in the namespace: moving it there
 /// later costs about 20 ms.
-fn add_pair(
+pub(super) fn add_pair(
     host: &mut Netlink,
     namespace: &NewNamespace,
     name: &str,
@@ -72,10 +90,12 @@ fn add_pair(
         let inside = LinkMessageBuilder::<LinkUnspec>::new()
             .name(INSIDE)
             .mtu(mtu)
+            .address(GUEST_HARDWARE.to_vec())
             .setns_by_fd(namespace.descriptor.as_raw_fd())
             .build();
         let pair = LinkVeth::new(name, INSIDE)
             .mtu(mtu)
+            .address(GATEWAY_HARDWARE.to_vec())
             .set_info_data(InfoData::Veth(InfoVeth::Peer(inside)))
             .build();
         match host.add_link(pair) {
@@ -100,17 +120,34 @@ fn remove(host: &mut Netlink, name: &str) -> Result<(), NetworkError> {
     }
 }
 
-/// Removes what a dead owner of `slot` left.
-pub(crate) fn reap(slot: u16) -> Result<(), NetworkError> {
+/// Removes the interface that a dead owner of `slot` left.
+pub(super) fn reap(slot: u16) -> Result<(), NetworkError> {
     remove(&mut Netlink::open()?, &interface_name(slot))
 }
 
 /// Slots whose host-side interface exists, in rising order.
-pub(crate) fn live_veths() -> Result<Vec<u16>, NetworkError> {
+pub(super) fn live_veths() -> Result<Vec<u16>, NetworkError> {
     // Not /sys/class/net: that shows the namespace of whoever mounted it.
     let table = fs::read_to_string("/proc/thread-self/net/dev")
         .map_err(kernel("list the network interfaces of this host"))?;
     Ok(slots_in(&table))
+}
+
+/// Slots not in `leased` whose host-side interface exists and is a veth.
+pub(super) fn strays(leased: &[u16]) -> Result<Vec<u16>, NetworkError> {
+    let mut host = Netlink::open()?;
+    let mut found = Vec::new();
+    for slot in live_veths()? {
+        let name = interface_name(slot);
+        let interface = host
+            .interface(&name)
+            .map_err(kernel(format!("look for `{name}`")))?;
+        let is_veth = interface.is_some_and(|interface| interface.kind == InterfaceKind::Veth);
+        if is_veth && !leased.contains(&slot) {
+            found.push(slot);
+        }
+    }
+    Ok(found)
 }
 
 fn slots_in(table: &str) -> Vec<u16> {
@@ -123,7 +160,7 @@ fn slots_in(table: &str) -> Vec<u16> {
     slots
 }
 
-fn index_of(netlink: &mut Netlink, name: &str) -> Result<u32, NetworkError> {
+pub(super) fn index_of(netlink: &mut Netlink, name: &str) -> Result<u32, NetworkError> {
     let found = netlink
         .interface(name)
         .map_err(kernel(format!("look for `{name}`")))?;

@@ -36,7 +36,11 @@ impl OciRuntime for Builtin {
         state: &Path,
         lifeline: PipeReader,
     ) -> io::Result<i32> {
-        let programs = seccomp::compiled().map_err(io::Error::other)?;
+        let programs = if atoll_failpoint::is_missing("seccomp") {
+            Vec::new()
+        } else {
+            seccomp::compiled().map_err(io::Error::other)?
+        };
         let nowhere = File::options().read(true).write(true).open("/dev/null")?;
         let container = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_executor(GuestExecutor { programs })

@@ -4,8 +4,10 @@
 //! `seccomp` section of the bundle. What is not listed fails with `ENOSYS`, so
 //! that programs fall back as on an older kernel; what is listed in [`REFUSED`]
 //! fails with `EPERM`, because pretending it does not exist would confuse more.
+//! `membarrier` is for gVisor's own processes.
 
 mod calls;
+mod membarrier;
 
 use std::collections::BTreeMap;
 
@@ -20,40 +22,72 @@ const ENOSYS: u32 = 38;
 
 /// Flags of `clone` that make namespaces: all but `CLONE_NEWTIME`, which shares a bit with the exit signal.
 const NAMESPACE_FLAGS: u64 = 0x7E02_0000;
-/// Unix, IPv4, IPv6, netlink and packet sockets. Not the families through which
-/// a guest would reach the kernel's cryptography, the hypervisor, or drivers.
-const SOCKET_FAMILIES: [u64; 5] = [1, 2, 10, 16, 17];
+/// Unix, IPv4, IPv6 and packet sockets. Not the families through which a guest
+/// would reach the kernel's cryptography, the hypervisor, or drivers.
+const SOCKET_FAMILIES: [u64; 4] = [1, 2, 10, 17];
+const NETLINK: u64 = 16;
+/// Interfaces and routes, sockets, and audit, which `sudo` looks for. Not what tells
+/// of devices that come and go: those of other sandboxes' disks too.
+const NETLINK_PROTOCOLS: [u64; 3] = [0, 4, 9];
 
 use calls::{ALLOWED, REFUSED};
+pub(crate) use membarrier::refuse_membarrier;
 
 /// The profile could not be expressed.
 #[derive(Debug, thiserror::Error)]
 #[error("the seccomp profile cannot be built: {0}")]
 pub(crate) struct SeccompError(String);
 
-/// Calls that are allowed only with some arguments: (call, argument, what it must be).
-fn conditional() -> Vec<(&'static str, u8, Comparison)> {
-    vec![
-        ("clone", 0, Comparison::NoneOf(NAMESPACE_FLAGS)),
-        ("socket", 0, Comparison::OneOf(&SOCKET_FAMILIES)),
-    ]
+/// A call that is allowed when every argument named is what it must be.
+struct Conditional {
+    call: &'static str,
+    arguments: Vec<Argument>,
 }
 
-enum Comparison {
-    /// Allowed when no bit of the mask is set.
-    NoneOf(u64),
-    /// Allowed when the lower half, which is all the kernel looks at, is one of these.
-    OneOf(&'static [u64]),
+/// `argument & mask == value`.
+struct Argument {
+    index: u8,
+    mask: u64,
+    value: u64,
 }
 
-impl Comparison {
-    /// The same as alternatives of `argument & mask == value`.
-    fn alternatives(&self) -> Vec<(u64, u64)> {
-        match self {
-            Self::NoneOf(mask) => vec![(*mask, 0)],
-            Self::OneOf(values) => values.iter().map(|&value| (0xffff_ffff, value)).collect(),
+impl Argument {
+    /// The lower half, which is all the kernel looks at, is `value`.
+    fn is(index: u8, value: u64) -> Self {
+        Self {
+            index,
+            mask: 0xffff_ffff,
+            value,
         }
     }
+
+    /// No bit of the mask is set.
+    fn has_none_of(index: u8, mask: u64) -> Self {
+        Self {
+            index,
+            mask,
+            value: 0,
+        }
+    }
+}
+
+/// Calls that are allowed only with some arguments; one row each for alternatives.
+fn conditional() -> Vec<Conditional> {
+    let socket = |arguments| Conditional {
+        call: "socket",
+        arguments,
+    };
+    let clone = Conditional {
+        call: "clone",
+        arguments: vec![Argument::has_none_of(0, NAMESPACE_FLAGS)],
+    };
+    let families = SOCKET_FAMILIES.map(|family| socket(vec![Argument::is(0, family)]));
+    let netlink = NETLINK_PROTOCOLS
+        .map(|protocol| socket(vec![Argument::is(0, NETLINK), Argument::is(2, protocol)]));
+    std::iter::once(clone)
+        .chain(families)
+        .chain(netlink)
+        .collect()
 }
 
 /// The profile as the `seccomp` section of an OCI bundle.
@@ -81,24 +115,27 @@ pub(crate) fn for_bundle() -> Result<LinuxSeccomp, SeccompError> {
             .build()
             .map_err(fail)?,
     );
-    for (call, index, comparison) in conditional() {
-        for (mask, value) in comparison.alternatives() {
-            let argument = LinuxSeccompArgBuilder::default()
-                .index(usize::from(index))
-                .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
-                .value(mask)
-                .value_two(value)
-                .build()
-                .map_err(fail)?;
-            rules.push(
-                LinuxSyscallBuilder::default()
-                    .names(vec![call.to_owned()])
-                    .action(LinuxSeccompAction::ScmpActAllow)
-                    .args(vec![argument])
+    for Conditional { call, arguments } in conditional() {
+        let arguments = arguments
+            .iter()
+            .map(|argument| {
+                LinuxSeccompArgBuilder::default()
+                    .index(usize::from(argument.index))
+                    .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+                    .value(argument.mask)
+                    .value_two(argument.value)
                     .build()
-                    .map_err(fail)?,
-            );
-        }
+            })
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(fail)?;
+        rules.push(
+            LinuxSyscallBuilder::default()
+                .names(vec![call.to_owned()])
+                .action(LinuxSeccompAction::ScmpActAllow)
+                .args(arguments)
+                .build()
+                .map_err(fail)?,
+        );
     }
     LinuxSeccompBuilder::default()
         .default_action(LinuxSeccompAction::ScmpActErrno)
@@ -117,12 +154,14 @@ pub(crate) fn compiled() -> Result<Vec<seccompiler::BpfProgram>, SeccompError> {
         .chain(REFUSED)
         .map(|call| allow(call))
         .collect();
-    for (call, index, comparison) in conditional() {
-        for (mask, value) in comparison.alternatives() {
-            let argument =
-                json!({"index": index, "type": "qword", "op": {"masked_eq": mask}, "val": value});
-            allowed.push(json!({"syscall": call, "args": [argument]}));
-        }
+    for Conditional { call, arguments } in conditional() {
+        let arguments: Vec<Value> = arguments
+            .iter()
+            .map(|Argument { index, mask, value }| {
+                json!({"index": index, "type": "qword", "op": {"masked_eq": mask}, "val": value})
+            })
+            .collect();
+        allowed.push(json!({"syscall": call, "args": arguments}));
     }
     let refused: Vec<Value> = REFUSED.iter().map(|call| allow(call)).collect();
     let profile = json!({
@@ -148,10 +187,7 @@ mod tests {
     fn both_forms_can_be_built() {
         assert_eq!(
             for_bundle().unwrap().syscalls().as_ref().unwrap().len(),
-            2 + conditional()
-                .iter()
-                .map(|row| row.2.alternatives().len())
-                .sum::<usize>()
+            2 + conditional().len()
         );
         assert_eq!(compiled().unwrap().len(), 2);
     }
@@ -159,7 +195,8 @@ mod tests {
     #[test]
     fn no_call_is_listed_twice() {
         let mut calls: Vec<&str> = ALLOWED.iter().chain(REFUSED).copied().collect();
-        calls.extend(conditional().iter().map(|row| row.0));
+        calls.extend(["clone", "socket"]);
+        assert!(conditional().iter().all(|row| calls.contains(&row.call)));
         let all = calls.len();
         calls.sort_unstable();
         calls.dedup();

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,12 +39,31 @@ const STRANGERS_SHARE: u64 = 4;
 /// Pause after the kernel could not hand over a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves whoever connects.
-pub(super) async fn serve(listener: TcpListener, app: Router) -> io::Result<()> {
+/// Who may call at all.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Callers {
+    /// Whoever reaches the address.
+    Anybody,
+    /// Whoever has this address.
+    Only(Ipv4Addr),
+}
+
+impl Callers {
+    fn admit(self, peer: IpAddr) -> bool {
+        match self {
+            Self::Anybody => true,
+            Self::Only(address) => peer == IpAddr::V4(address),
+        }
+    }
+}
+
+/// Serves who may call.
+pub(super) async fn serve(listener: TcpListener, app: Router, callers: Callers) -> io::Result<()> {
     let strangers = Arc::new(Crowd::new(strangers_max()));
     let app = TowerToHyperService::new(app);
     loop {
         match listener.accept().await {
+            Ok((_, peer)) if !callers.admit(peer.ip()) => {}
             Ok((stream, _)) => {
                 // Without it the first event waits for an acknowledgement.
                 let _ = stream.set_nodelay(true);

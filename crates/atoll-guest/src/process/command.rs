@@ -19,6 +19,7 @@ use super::launch::{Ends, Launched, Reports};
 use super::reaper::Report;
 use super::stream::Stream;
 use super::tree;
+use crate::boot;
 
 /// Largest piece of a terminal's output, in bytes.
 const TERMINAL_CHUNK_BYTES: usize = 16 * 1024;
@@ -240,7 +241,14 @@ impl Command {
             return Err(InputError::NoTerminal);
         };
         rustix::termios::tcsetwinsize(master.fd(), size)
-            .map_err(|error| InputError::Write(error.into()))
+            .map_err(|error| InputError::Write(error.into()))?;
+        if boot::is_on_gvisor()
+            && let Ok(foreground) = rustix::termios::tcgetpgrp(master.fd())
+        {
+            // Its kernel does not tell who is in the foreground, as Linux does.
+            let _ = rustix::process::kill_process_group(foreground, Signal::WINCH);
+        }
+        Ok(())
     }
 
     /// Gives up on `work` when the command ends: a background process may

@@ -141,13 +141,44 @@ pub(crate) async fn launch(launch: Launch, spare: &Spare) -> Result<Launched, La
         groups: launch.user.groups,
         terminal: matches!(launch.streams, Streams::Terminal(_)),
     };
+    let Behind {
+        pid,
+        reaper,
+        reports,
+    } = start(&order, streams, spare).await?;
+    Ok(Launched {
+        pid,
+        reaper,
+        reports,
+        ends,
+    })
+}
+
+/// A command that runs behind its reaper, whoever has its streams.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    /// Its own pid.
+    pub(crate) pid: i32,
+    /// The pid of its reaper.
+    pub(crate) reaper: i32,
+    /// Tells how it ends.
+    pub(crate) reports: Reports,
+}
+
+/// Starts what `order` says with these streams and waits until it runs. Must be
+/// called on the main thread: a reaper's life is bound to the thread that forks it.
+pub(crate) async fn start(
+    order: &Order,
+    streams: [OwnedFd; 3],
+    spare: &Spare,
+) -> Result<Behind, LaunchError> {
     let late = || io::Error::from(io::ErrorKind::TimedOut);
-    let (reaper, control) = timeout(START_BOUND, spare.order(&order, &streams))
+    let (reaper, control) = timeout(START_BOUND, spare.order(order, &streams))
         .await
         .map_err(|_| late())??;
     drop(streams);
-    // While the command starts, so that the next one need not wait.
-    spare.refill();
+    // So that the next one need not wait.
+    spare.replace();
 
     let mut reports = Reports(BufReader::new(control).lines());
     let Ok(report) = timeout(START_BOUND, reports.next()).await else {
@@ -156,22 +187,21 @@ pub(crate) async fn launch(launch: Launch, spare: &Spare) -> Result<Launched, La
         return Err(late().into());
     };
     match report {
-        Some(Report::Started { pid }) => Ok(Launched {
+        Some(Report::Started { pid }) => Ok(Behind {
             pid,
             reaper,
             reports,
-            ends,
         }),
         Some(Report::Failed { step, errno }) => {
             let source = io::Error::from_raw_os_error(errno);
             Err(match step {
                 Step::Supervise => LaunchError::Guest(source),
                 Step::Directory => LaunchError::Directory {
-                    cwd: order.cwd,
+                    cwd: order.cwd.clone(),
                     source,
                 },
                 Step::Terminal | Step::User | Step::Execute => LaunchError::Refused {
-                    cmd: order.cmd,
+                    cmd: order.cmd.clone(),
                     source,
                 },
             })

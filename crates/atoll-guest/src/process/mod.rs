@@ -49,13 +49,18 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// An empty table.
-    pub(crate) fn new(settings: Arc<Settings>) -> Self {
+    /// An empty table whose reapers come from `spare`.
+    pub(crate) fn new(settings: Arc<Settings>, spare: Arc<Spare>) -> Self {
         Self {
             settings,
             by_pid: Arc::default(),
-            spare: Arc::default(),
+            spare,
         }
+    }
+
+    /// Where reapers wait for commands.
+    pub(crate) fn spare(&self) -> &Spare {
+        &self.spare
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<u32, Arc<Command>>) -> T) -> T {

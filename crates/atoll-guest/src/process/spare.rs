@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::io::AsyncWriteExt;
@@ -15,6 +17,10 @@ use tokio::net::UnixStream;
 
 use super::reaper::Order;
 use crate::COMMAND_REAPER;
+
+/// How long the starter leaves the processor to the command before.
+const STARTER_PAUSE: Duration = Duration::from_millis(150);
+const STARTER_STACK_BYTES: usize = 128 * 1024;
 
 /// A reaper that waits for its order.
 #[derive(Debug)]
@@ -25,9 +31,32 @@ struct Waiting {
 
 /// At most one reaper that waits.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Mutex<Option<Waiting>>);
+pub(crate) struct Spare {
+    waiting: Mutex<Option<Waiting>>,
+    /// Who starts reapers, where it is not whoever asks for one.
+    starter: Option<Sender<()>>,
+}
 
 impl Spare {
+    /// With a thread that starts reapers, the first one now: gVisor takes long to
+    /// start a program, and meanwhile the guest can do what else is asked for.
+    /// The thread stays, because a reaper's life is bound to who forks it.
+    pub(crate) fn with_starter() -> io::Result<Arc<Self>> {
+        let (starter, asked) = channel();
+        let spare = Arc::new(Self {
+            waiting: Mutex::default(),
+            starter: Some(starter.clone()),
+        });
+        let filled = Arc::clone(&spare);
+        std::thread::Builder::new()
+            .name("reapers".to_owned())
+            .stack_size(STARTER_STACK_BYTES)
+            .spawn(move || asked.iter().for_each(|()| filled.refill()))?;
+        // It never ends, so it hears.
+        let _ = starter.send(());
+        Ok(spare)
+    }
+
     /// Hands a command and its streams to a reaper and returns the reaper's
     /// pid and the socket on which it reports.
     pub(crate) async fn order(
@@ -36,6 +65,7 @@ impl Spare {
         streams: &[OwnedFd; 3],
     ) -> io::Result<(i32, UnixStream)> {
         let bytes = serde_json::to_vec(order)?;
+        // Waits for one that is being started.
         let waiting = self.with(Option::take);
         // Somebody inside may have killed the one that waited; one that never
         // got its streams has started nothing.
@@ -54,9 +84,20 @@ impl Spare {
         Ok((pid, control))
     }
 
-    /// Starts the next one. Where that fails, so would the next command, and
-    /// says so.
-    pub(crate) fn refill(&self) {
+    /// Starts the next one. The starter waits a moment: under gVisor the next
+    /// reaper would take the processor from the command that was just started.
+    pub(crate) fn replace(&self) {
+        let Some(starter) = self.starter.clone() else {
+            return self.refill();
+        };
+        tokio::spawn(async move {
+            tokio::time::sleep(STARTER_PAUSE).await;
+            let _ = starter.send(());
+        });
+    }
+
+    /// Where this fails, so would the next command, and says so.
+    fn refill(&self) {
         self.with(|waiting| {
             if waiting.is_none() {
                 *waiting = Waiting::spawn().ok();
@@ -65,7 +106,7 @@ impl Spare {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Option<Waiting>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -89,7 +130,7 @@ impl Waiting {
 }
 
 /// Sends the descriptors with one byte that carries them.
-fn hand_over(control: &StdUnixStream, streams: &[OwnedFd; 3]) -> io::Result<()> {
+pub(crate) fn hand_over(control: &StdUnixStream, streams: &[OwnedFd; 3]) -> io::Result<()> {
     let [stdin, stdout, stderr] = streams;
     let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

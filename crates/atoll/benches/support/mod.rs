@@ -11,8 +11,8 @@ use std::time::Duration;
 use atoll_control::LiveSandbox;
 use atoll_control::templates::TemplateCatalog;
 use atoll_engine::{
-    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice, Runtime,
-    SandboxId, SandboxSpec, SlotRange,
+    Attachment, EngineConfig, Limits, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice, Runtime,
+    SandboxId, SandboxSpec, SlotRange, Tier,
 };
 use atoll_guest_client::{InitRequest, ProcessEvent};
 
@@ -52,6 +52,7 @@ pub fn home() -> Result<PathBuf> {
 
 /// Everything that stays the same from round to round.
 pub struct Bench {
+    pub config: EngineConfig,
     pub atoll: Arc<dyn Runtime>,
     /// The same runtime on `runc`, which makes the bundle that raw `runc` runs.
     pub on_runc: Arc<dyn Runtime>,
@@ -89,6 +90,7 @@ impl Bench {
             home,
             program: PathBuf::from(env!("CARGO_BIN_EXE_atoll")),
             oci_runtime: OciRuntimeChoice::Builtin,
+            runsc: PathBuf::from("runsc"),
             slot_range: SlotRange::default(),
         };
         let on_runc = EngineConfig {
@@ -96,8 +98,9 @@ impl Bench {
             ..config.clone()
         };
         Ok(Self {
-            atoll: Arc::new(ContainerRuntime::new(config)),
-            on_runc: Arc::new(ContainerRuntime::new(on_runc)),
+            config: config.clone(),
+            atoll: Arc::new(MonitoredRuntime::new(config, Tier::Container)),
+            on_runc: Arc::new(MonitoredRuntime::new(on_runc, Tier::Container)),
             runc,
             layers,
             env: template.env,
@@ -111,7 +114,7 @@ impl Bench {
             id,
             layers: self.layers.clone(),
             limits: Limits::default(),
-            network: NetworkMode::None,
+            network: NetworkPolicy::None,
             env: BTreeMap::new(),
             lifetime: Some(Duration::from_secs(600)),
             attachment: Attachment::Client,

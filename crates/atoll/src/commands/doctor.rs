@@ -1,25 +1,20 @@
 //! `atoll doctor`: what this host offers, what is missing, and how to add it.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use atoll_control::LiveSandbox;
-use atoll_control::templates::{Template, TemplateCatalog};
-use atoll_engine::{
-    Attachment, Check, Limits, NetworkMode, SandboxId, SandboxSpec, Tier, Verdict, inspect_host,
-    open_files_ceiling,
-};
-use atoll_guest_client::{Command, ExitStatus, InitRequest, ProcessEvent};
+use atoll_control::isolation::{Choice, Refusal, decide, probe};
+use atoll_control::templates::TemplateCatalog;
+use atoll_engine::{Check, RUN_DIR, Tier, TierVerdict, Verdict, inspect_host, remembered_verdict};
 
+use super::isolation;
 use crate::arguments::DoctorArguments;
 use crate::failure;
 use crate::home::Home;
 use crate::terminal;
 
-/// How long the sandbox of the probe may live.
-const PROBE_BOUND: Duration = Duration::from_secs(60);
+/// Names of the lines about tiers, the weakest first.
+const TIERS: [&str; 3] = ["container tier", "gvisor tier", "microvm tier"];
 
 pub(crate) async fn doctor(
     home: Option<PathBuf>,
@@ -27,7 +22,9 @@ pub(crate) async fn doctor(
 ) -> anyhow::Result<ExitCode> {
     let home = Home::open(home);
     let range = home.as_ref().map(Home::slot_range).unwrap_or_default();
-    let mut checks = inspect_host(&range);
+    // Without a home, nothing is looked for in its place.
+    let place = home.as_ref().map_or(Path::new(RUN_DIR), Home::path);
+    let mut checks = inspect_host(place, &range);
     checks.push(match &home {
         Ok(home) => finding("home", Verdict::Ok, home.path().display().to_string(), None),
         Err(error) => {
@@ -37,16 +34,18 @@ pub(crate) async fn doctor(
         }
     });
     let usable = |checks: &[Check]| checks.iter().all(|check| check.verdict != Verdict::Failed);
+    let mut chosen = None;
     if usable(&checks)
         && let Ok(home) = &home
     {
-        checks.push(try_sandbox(home).await);
+        checks.extend(try_tiers(home).await);
+        chosen = Some(decide_now(home).await);
     }
     let usable = usable(&checks);
     if arguments.json {
         println!("{}", serde_json::to_string(&checks)?);
     } else {
-        show(&checks, usable);
+        show(&checks, chosen.as_ref());
     }
     Ok(if usable {
         ExitCode::SUCCESS
@@ -64,83 +63,94 @@ fn finding(name: &'static str, verdict: Verdict, detail: String, fix: Option<Str
     }
 }
 
-/// Believes nothing and runs a real sandbox.
-async fn try_sandbox(home: &Home) -> Check {
-    let template = async {
-        let catalog = TemplateCatalog::open(home.path())?;
-        Ok::<_, anyhow::Error>(catalog.get(&"base".parse()?)?)
+/// Believes nothing and runs a real sandbox of each tier.
+async fn try_tiers(home: &Home) -> Vec<Check> {
+    let untried = |verdict, detail: String, fix: Option<&str>| {
+        vec![finding(TIERS[0], verdict, detail, fix.map(str::to_owned))]
     };
-    match template.await {
-        Ok(None) => finding(
-            "sandbox",
+    let base = async {
+        let catalog = TemplateCatalog::open(home.path())?;
+        let Some(template) = catalog.get(&"base".parse()?)? else {
+            return Ok(None);
+        };
+        let held = catalog.hold_layers().await?;
+        let layers = catalog.layer_directories(&template).await?;
+        Ok::<_, anyhow::Error>(Some((held, layers, template.user)))
+    };
+    match base.await {
+        Ok(None) => untried(
             Verdict::Warning,
             "not tried: the template `base` is not built yet".to_owned(),
-            Some("atoll template build base".to_owned()),
+            Some("atoll template build base"),
         ),
-        Ok(Some(template)) => match probe(home, &template).await {
-            Ok(time) => {
-                let detail = format!("created, used and removed in {} ms", time.as_millis());
-                finding("sandbox", Verdict::Ok, detail, None)
-            }
-            Err(error) => finding(
-                "sandbox",
-                Verdict::Failed,
-                format!("{error:#}"),
-                failure::hint(&error),
+        Err(error) => untried(Verdict::Failed, format!("{error:#}"), None),
+        Ok(Some((_held, layers, user))) => vec![
+            container(home, &layers, &user).await,
+            gvisor(home, &layers, &user).await,
+            finding(
+                TIERS[2],
+                Verdict::Warning,
+                "not part of this version of Atoll".to_owned(),
+                None,
             ),
-        },
-        Err(error) => finding("sandbox", Verdict::Failed, format!("{error:#}"), None),
+        ],
     }
 }
 
-async fn probe(home: &Home, template: &Template) -> anyhow::Result<Duration> {
-    let start = Instant::now();
-    let catalog = TemplateCatalog::open(home.path())?;
-    let held = catalog.hold_layers().await?;
-    let id = SandboxId::random()?;
-    let default = Limits::default();
-    let spec = SandboxSpec {
-        hostname: id.to_string(),
-        id,
-        layers: catalog.layer_directories(template).await?,
-        limits: Limits {
-            open_files: default.open_files.min(open_files_ceiling()),
-            ..default
-        },
-        network: NetworkMode::None,
-        env: BTreeMap::new(),
-        lifetime: Some(PROBE_BOUND),
-        attachment: Attachment::Client,
-    };
-    let init = InitRequest {
-        default_user: Some(template.user.clone()),
-        ..InitRequest::default()
-    };
-    let live = LiveSandbox::open(home.runtime()?, spec, init).await?;
-    drop(held);
-    let exit = first_exit(&live).await;
-    live.destroy().await?;
-    match exit? {
-        ExitStatus::Exited(0) => Ok(start.elapsed()),
-        other => anyhow::bail!("`true` in a sandbox {}", other.text()),
-    }
-}
-
-async fn first_exit(live: &LiveSandbox) -> anyhow::Result<ExitStatus> {
-    let command = Command {
-        cmd: "true".to_owned(),
-        ..Command::default()
-    };
-    let mut process = live.guest().start(&command).await?;
-    while let Some(event) = process.next().await? {
-        if let ProcessEvent::End(exit) = event {
-            return Ok(exit);
+async fn container(home: &Home, layers: &[PathBuf], user: &str) -> Check {
+    let runtime = match home.runtime(Tier::Container) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let fix = failure::hint(&error);
+            return finding(TIERS[0], Verdict::Failed, format!("{error:#}"), fix);
         }
+    };
+    match probe(&runtime, layers, user).await {
+        Ok(time) => finding(TIERS[0], Verdict::Ok, ran_in(time.as_millis()), None),
+        Err(failure) => finding(TIERS[0], Verdict::Failed, failure.to_string(), None),
     }
-    anyhow::bail!("a command in a sandbox gave no exit status")
 }
 
-fn show(checks: &[Check], usable: bool) {
+async fn gvisor(home: &Home, layers: &[PathBuf], user: &str) -> Check {
+    match isolation::gvisor(home, layers, user).await {
+        TierVerdict::Usable { milliseconds } => finding(
+            TIERS[1],
+            Verdict::Ok,
+            ran_in(u128::from(milliseconds)),
+            None,
+        ),
+        TierVerdict::Refused { reason } => finding(
+            TIERS[1],
+            // In nobody's way unless it is demanded.
+            if home.minimum_isolation() >= Tier::Gvisor {
+                Verdict::Failed
+            } else {
+                Verdict::Warning
+            },
+            reason,
+            Some("install runsc 20240729 or later (Debian 12: from bookworm-backports)".to_owned()),
+        ),
+    }
+}
+
+fn ran_in(milliseconds: u128) -> String {
+    format!("a new sandbox ran a command after {milliseconds} ms")
+}
+
+/// What a sandbox would get now, without trying anything again.
+async fn decide_now(home: &Home) -> Result<Choice, Refusal> {
+    let verdict = async {
+        let known = home
+            .runsc()
+            .and_then(|runsc| remembered_verdict(home.path(), &runsc));
+        known.unwrap_or_else(|| TierVerdict::Refused {
+            reason: "`runsc` is not installed, or was not tried".to_owned(),
+        })
+    };
+    decide(home.isolation().into(), home.minimum_isolation(), verdict).await
+}
+
+fn show(checks: &[Check], chosen: Option<&Result<Choice, Refusal>>) {
     let mut table = terminal::table();
     for check in checks {
         let mark = match check.verdict {
@@ -155,12 +165,9 @@ fn show(checks: &[Check], usable: bool) {
     }
     println!("{table}");
     println!();
-    if usable {
-        println!(
-            "isolation: {} (the strongest that this version of Atoll has)",
-            Tier::Container
-        );
-    } else {
-        println!("isolation: none works here yet; see the hints above");
+    match chosen {
+        Some(Ok(choice)) => println!("isolation: {} ({})", choice.tier, choice.reason),
+        Some(Err(refusal)) => println!("isolation: none: {refusal}\nhint: {}", refusal.hint),
+        None => println!("isolation: none works here yet; see the hints above"),
     }
 }

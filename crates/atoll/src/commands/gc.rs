@@ -67,6 +67,10 @@ pub(crate) async fn gc(home: &Home, arguments: &GcArguments) -> anyhow::Result<E
         collected.swept.sandboxes
     );
     println!(
+        "{verb} {} network interfaces that no sandbox has",
+        collected.swept.interfaces
+    );
+    println!(
         "{verb} {} records of ended sandboxes",
         collected.swept.records
     );

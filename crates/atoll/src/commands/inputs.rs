@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use atoll_control::isolation::Choice;
 use atoll_control::templates::{Template, TemplateCatalog};
 use atoll_control::{LiveSandbox, service};
 use atoll_engine::{Attachment, Limits, SandboxId, SandboxSpec, open_files_ceiling};
 use atoll_guest_client::{Command, InitRequest, LocalFile, ProcessEvent};
 
+use super::isolation;
 use super::template::ensure_template;
-use crate::arguments::{Isolation, SandboxArguments};
+use crate::arguments::SandboxArguments;
 use crate::failure::Hinted;
 use crate::home::{Home, require_root};
 
@@ -21,6 +23,7 @@ pub(crate) struct Opened {
     pub(crate) live: LiveSandbox,
     pub(crate) template: Template,
     pub(crate) limits: Limits,
+    pub(crate) isolation: Choice,
 }
 
 /// Checks everything that can be checked without a sandbox, then makes one.
@@ -36,11 +39,8 @@ pub(crate) async fn open(
         .map(|text| FileInput::parse(text))
         .collect::<anyhow::Result<Vec<_>>>()?;
     check(&arguments.limits(&Limits::default()))?;
+    let network = arguments.network(&home.network_defaults())?;
     require_root()?;
-    match arguments.isolation {
-        Isolation::Auto | Isolation::Container => {}
-    }
-
     let template = ensure_template(home, &arguments.template).await?;
     let catalog = TemplateCatalog::open(home.path())?;
     let held = catalog.hold_layers().await?;
@@ -52,6 +52,11 @@ pub(crate) async fn open(
     let limits = arguments.limits(&default);
     check(&limits)?;
     let layers = catalog.layer_directories(&template).await?;
+    let isolation = isolation::choose(home, arguments.isolation, &layers, &template.user).await?;
+    home.explain(&format!(
+        "isolation: {} ({})",
+        isolation.tier, isolation.reason
+    ));
     let id = SandboxId::random()?;
     let mut variables = template.env.clone();
     variables.extend([
@@ -65,7 +70,7 @@ pub(crate) async fn open(
         id,
         layers,
         limits: limits.clone(),
-        network: arguments.net.into(),
+        network,
         env: BTreeMap::new(),
         lifetime: Some(lifetime),
         attachment: Attachment::Client,
@@ -76,7 +81,7 @@ pub(crate) async fn open(
         default_workdir: Some(template.workdir.clone()),
         ..InitRequest::default()
     };
-    let live = LiveSandbox::open(home.runtime()?, spec, init).await?;
+    let live = LiveSandbox::open(home.runtime(isolation.tier)?, spec, init).await?;
     drop(held);
     let furnished = async {
         for file in &files {
@@ -92,6 +97,7 @@ pub(crate) async fn open(
         live,
         template,
         limits,
+        isolation,
     })
 }
 

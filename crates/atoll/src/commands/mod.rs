@@ -3,7 +3,10 @@
 mod doctor;
 mod gc;
 mod inputs;
+mod isolation;
+mod key;
 mod run;
+mod selftest;
 mod shell;
 mod template;
 
@@ -16,8 +19,8 @@ use crate::home::Home;
 
 /// Runs the command that was typed.
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    // `gc` does it itself, and says what it found.
-    if !matches!(arguments.command, Command::Gc(_)) {
+    // `gc` does it itself, and says what it found; keys have no sandboxes.
+    if !matches!(arguments.command, Command::Gc(_) | Command::Key(_)) {
         clean_up();
     }
     match arguments.command {
@@ -31,13 +34,28 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Doctor(options) => asynchronous(doctor::doctor(arguments.home, &options)),
-        Command::Run(options) => asynchronous(run::run(&Home::open(arguments.home)?, &options)),
+        Command::Run(options) => {
+            let home = Home::open(arguments.home)?.verbose(arguments.verbose);
+            asynchronous(run::run(&home, &options))
+        }
         Command::Shell(options) => {
-            asynchronous(shell::shell(&Home::open(arguments.home)?, &options))
+            let home = Home::open(arguments.home)?.verbose(arguments.verbose);
+            asynchronous(shell::shell(&home, &options))
         }
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
         }
+        Command::Selftest(options) => {
+            if options.in_world {
+                // Before anything starts a thread.
+                atoll_selftest::enter_world()?;
+            }
+            asynchronous(selftest::selftest(&Home::open(arguments.home)?, &options))
+        }
+        Command::Key(command) => asynchronous(key::key(
+            &Home::without_sandboxes(arguments.home)?,
+            &command,
+        )),
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
 }

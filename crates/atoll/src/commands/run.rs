@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use atoll_control::outcome::{EVIDENCE_BYTES, explain};
-use atoll_engine::{Outcome, SandboxError, Stats};
+use atoll_engine::{Outcome, SandboxError, Stats, Tier};
 use atoll_guest_client::{Command, ExitStatus, GuestError, ProcessEvent, ProcessInput};
 use serde::Serialize;
 
@@ -35,7 +35,8 @@ struct Program {
 struct RunReport<'a> {
     sandbox_id: &'a str,
     template: &'a str,
-    isolation: &'a str,
+    isolation: Tier,
+    isolation_reason: &'a str,
     outcome: &'a Outcome,
     exit_code: u8,
     stdout: String,
@@ -224,6 +225,7 @@ async fn execute(
         live,
         template,
         limits,
+        ..
     } = opened;
     let path = format!(
         "{}/{}",
@@ -274,7 +276,13 @@ async fn execute(
         _ => None,
     };
     let outcome = match ended {
-        Ended::Exit(exit) => explain(&exit, &stats, limits, &output.evidence),
+        Ended::Exit(exit) => explain(
+            opened.isolation.tier,
+            &exit,
+            &stats,
+            limits,
+            &output.evidence,
+        ),
         Ended::Timeout => Outcome::Timeout {
             limit_ms: u64::try_from(arguments.timeout.as_millis()).unwrap_or(u64::MAX),
         },
@@ -430,7 +438,8 @@ impl Finished {
             let report = RunReport {
                 sandbox_id: opened.live.sandbox().id().as_str(),
                 template: opened.template.name.as_str(),
-                isolation: "container",
+                isolation: opened.isolation.tier,
+                isolation_reason: &opened.isolation.reason,
                 outcome: &self.outcome,
                 exit_code,
                 stdout: String::from_utf8_lossy(&self.output.stdout).into_owned(),

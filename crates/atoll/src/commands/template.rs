@@ -10,6 +10,7 @@ use atoll_control::templates::{
     BuildEvent, BuildOptions, Builder, Builtin, CacheUse, OutputStream, Template, TemplateCatalog,
     TemplateName, TemplateSpec, builtin_names,
 };
+use atoll_engine::Tier;
 use atoll_store::Digest;
 use serde_json::json;
 
@@ -45,7 +46,7 @@ pub(crate) async fn ensure_template(home: &Home, name: &str) -> anyhow::Result<T
         "building the template `{name}`; this happens once and takes a minute or two"
     ));
     let options = BuildOptions::default().with_host_mirrors();
-    let builder = Builder::new(home.path(), home.runtime()?)?;
+    let builder = Builder::new(home.path(), home.runtime(Tier::Container)?)?;
     let built = builder
         .ensure_builtin(&parsed, &options, &mut |event| screen.show(&event))
         .await;
@@ -54,7 +55,7 @@ pub(crate) async fn ensure_template(home: &Home, name: &str) -> anyhow::Result<T
 
 async fn build(home: &Home, arguments: &BuildArguments) -> anyhow::Result<()> {
     require_root()?;
-    let builder = Builder::new(home.path(), home.runtime()?)?;
+    let builder = Builder::new(home.path(), home.runtime(Tier::Container)?)?;
     let options = BuildOptions {
         cache: if arguments.no_cache {
             CacheUse::Ignore

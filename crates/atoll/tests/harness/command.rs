@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use super::{BOUND, TestHome, binary};
+use super::{BOUND, TestHome, binary, tier};
 
 /// How a command ended; text that is no UTF-8 is shown as well as it can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +84,8 @@ impl Invocation {
         };
         invocation
             .without_env("ATOLL_OCI_RUNTIME")
+            .without_env("ATOLL_MINIMUM_ISOLATION")
+            .env("ATOLL_ISOLATION", tier().to_string())
             .env("ATOLL_HOME", home.path())
     }
 

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use atoll_engine::Tier;
 use serde_json::Value;
 
 pub use command::{Finished, Invocation, Running};
@@ -42,6 +43,15 @@ pub static BOUND: LazyLock<Duration> = LazyLock::new(|| {
 /// The binary under test.
 pub fn binary() -> PathBuf {
     std::env::var_os("ATOLL_BIN").map_or_else(|| env!("CARGO_BIN_EXE_atoll").into(), PathBuf::from)
+}
+
+/// The tier under test: `ATOLL_TEST_TIER`, or containers.
+pub fn tier() -> Tier {
+    match std::env::var("ATOLL_TEST_TIER").as_deref() {
+        Err(_) | Ok("" | "container") => Tier::Container,
+        Ok("gvisor") => Tier::Gvisor,
+        Ok(other) => panic!("ATOLL_TEST_TIER is `{other}`: there are no tests for that"),
+    }
 }
 
 /// The home with the template `base` that all tests share and none changes.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::{
-    Attachment, ContainerRuntime, EngineConfig, Limits, NetworkMode, OciRuntimeChoice,
+    Attachment, EngineConfig, Limits, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice,
     Runtime as _, Sandbox, SandboxId, SandboxSpec, SlotRange,
 };
 use atoll_guest_client::{GuestClient, InitRequest};
 
-use super::{BOUND, TestHome, binary, second_home};
+use super::{BOUND, TestHome, binary, second_home, tier};
 
 /// Lifetime of sandboxes that do not reach its end.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
@@ -48,6 +48,7 @@ impl Sandboxes {
                 guest,
                 program: binary(),
                 oci_runtime: OciRuntimeChoice::Builtin,
+                runsc: PathBuf::from("runsc"),
                 slot_range: SlotRange::default(),
             },
             home,
@@ -62,7 +63,7 @@ impl Sandboxes {
             id,
             layers: self.layers.clone(),
             limits,
-            network: NetworkMode::None,
+            network: NetworkPolicy::None,
             env: BTreeMap::new(),
             lifetime: Some(lifetime),
             attachment,
@@ -72,7 +73,7 @@ impl Sandboxes {
     /// Makes a sandbox that ends with the test.
     pub fn create(&self, limits: Limits) -> Arc<dyn Sandbox> {
         let spec = self.spec(Attachment::Client, LIFETIME, limits);
-        let runtime = ContainerRuntime::new(self.config.clone());
+        let runtime = MonitoredRuntime::new(self.config.clone(), tier());
         Arc::from(runtime.create(&spec).unwrap())
     }
 }

@@ -75,7 +75,7 @@ fn leases() -> Vec<Lease> {
         let pid = value["owner"]["pid"].as_i64().unwrap_or(0);
         let mut keys =
             BTreeSet::from([sandbox.clone(), format!("atl{slot}"), format!("slot{slot}")]);
-        if value["network"] == "full" {
+        if !value["network"].is_null() {
             keys.insert("network".to_owned());
         }
         leases.push(Lease {
@@ -178,8 +178,8 @@ fn candidates(home: &Path) -> Vec<(String, String)> {
     let tables = std::process::Command::new("nft")
         .args(["list", "tables"])
         .output();
-    if tables.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("inet atoll")) {
-        found.push(("nft table inet atoll".to_owned(), "network".to_owned()));
+    if tables.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(" atoll")) {
+        found.push(("nft table atoll".to_owned(), "network".to_owned()));
     }
     found
 }

@@ -2,6 +2,9 @@
 
 /// The longest message there is: its length is 16 bits over TCP.
 pub(super) const MAX_MESSAGE: usize = 65_535;
+/// The longest query that is passed on: a name has at most 255 bytes, and
+/// what a resolver adds to it is small.
+const MAX_QUERY: usize = 512;
 
 const HEADER: usize = 12;
 const MAX_NAME: usize = 255;
@@ -32,7 +35,7 @@ impl Query {
         let [id_high, id_low, flags, _, questions @ .., _, _] = *header;
         let standard = flags & (FLAG_RESPONSE | OPCODE) == 0;
         // One question, no answers, no authorities; additional records (EDNS) are fine.
-        if message.len() > MAX_MESSAGE || !standard || questions != [0, 1, 0, 0, 0, 0] {
+        if message.len() > MAX_QUERY || !standard || questions != [0, 1, 0, 0, 0, 0] {
             return None;
         }
         let question_end = end_of_question(message)?;

@@ -1,0 +1,451 @@
+//! The tiers of this host, seen from the client: it starts a monitor for each
+//! sandbox and talks to it. What differs between tiers is the monitor's
+//! business, but for the way in (see `dial`).
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::config::{EngineConfig, GUEST_PORT, PASSAGE_OPEN, PASSAGE_PORT, PASSAGE_REFUSED};
+use crate::host::process::{enter, pidfd};
+use crate::host::{HostObject, program};
+use crate::monitor::message::{
+    Answer, Entrance, MonitorRequest, Question, Ready, Report, receive, send,
+};
+use crate::record::Records;
+use crate::runtime::Stats;
+use crate::{
+    Attachment, CreateError, Dial, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
+    SandboxId, SandboxSpec, Tier, open_files_ceiling, reconcile,
+};
+
+/// A monitor that has not made its sandbox by then is given up.
+const CREATE_BOUND: Duration = Duration::from_secs(60);
+/// Answers that need no waiting for the sandbox itself.
+const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// A monitor that has answered has nothing left to do but to exit.
+const FAREWELL_BOUND: Duration = Duration::from_secs(5);
+/// Pause between two looks at a record that is being written.
+const RECORD_PAUSE: Duration = Duration::from_millis(5);
+const DIAL_BOUND: Duration = Duration::from_secs(5);
+/// A longer log starts anew.
+const LOG_LIMIT: u64 = 4 * 1024 * 1024;
+const REPORT_LIMIT: u64 = 64 * 1024;
+
+/// Sandboxes of one tier on this host, each with a monitor beside it.
+pub struct MonitoredRuntime {
+    config: EngineConfig,
+    tier: Tier,
+}
+
+impl MonitoredRuntime {
+    /// A runtime of `tier` with these settings.
+    #[must_use]
+    pub fn new(config: EngineConfig, tier: Tier) -> Self {
+        Self { config, tier }
+    }
+
+    /// Where monitors write what nobody is there to read.
+    fn open_log(&self) -> io::Result<File> {
+        let path = self.config.home.join("monitor.log");
+        let too_long = std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > LOG_LIMIT);
+        let mut options = File::options();
+        options.create(true).append(true).mode(0o600);
+        let log = options.open(path)?;
+        if too_long {
+            log.set_len(0)?;
+        }
+        Ok(log)
+    }
+
+    fn start_monitor(&self) -> io::Result<Child> {
+        let mut command = Command::new(&self.config.program);
+        command
+            .arg("monitor")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(self.open_log()?)
+            .env_clear();
+        // The client's environment is nobody's business beyond this point.
+        let kept = [
+            "PATH",
+            "ATOLL_FAILPOINT",
+            "ATOLL_FAILPOINT_SCOPE",
+            "ATOLL_FAILPOINT_LOG",
+            "LLVM_PROFILE_FILE",
+        ];
+        command.envs(
+            kept.iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        );
+        program::spawn(HostObject::MonitorProcess, &mut command)
+    }
+}
+
+impl Runtime for MonitoredRuntime {
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    fn create(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, CreateError> {
+        spec.limits.validate()?;
+        spec.network.validate()?;
+        refuse_what_the_tier_lacks(self.tier, spec)?;
+        let ceiling = open_files_ceiling();
+        if spec.limits.open_files > ceiling {
+            return Err(CreateError::Host {
+                what: format!(
+                    "{} open files are more than this host allows ({ceiling})",
+                    spec.limits.open_files
+                ),
+                hint: Some(
+                    "ask for fewer, or raise the hard limit (`ulimit -Hn`) of the caller"
+                        .to_owned(),
+                ),
+            });
+        }
+        let mut monitor = self
+            .start_monitor()
+            .map_err(|error| CreateError::Monitor(error.to_string()))?;
+        match converse(
+            &mut monitor,
+            &MonitorRequest {
+                config: self.config.clone(),
+                tier: self.tier,
+                spec: spec.clone(),
+            },
+        ) {
+            Ok((Report::Ready(ready), lifeline)) => {
+                let lifeline = (spec.attachment == Attachment::Client).then_some(lifeline);
+                let sandbox = MonitoredSandbox::attach(
+                    spec.id.clone(),
+                    self.tier,
+                    Records::new(self.config.records()),
+                    &ready,
+                    lifeline,
+                    Some(monitor),
+                );
+                Ok(Box::new(sandbox.map_err(|error| {
+                    CreateError::Monitor(error.to_string())
+                })?))
+            }
+            Ok((Report::Failed(failure), _)) => {
+                let _ = monitor.wait();
+                Err(CreateError::Host {
+                    what: failure.what,
+                    hint: failure.hint,
+                })
+            }
+            Err(error) => {
+                let _ = monitor.kill();
+                let _ = monitor.wait();
+                let left = reconcile()
+                    .err()
+                    .map(|error| format!("; what it left could not be removed: {error}"));
+                Err(CreateError::Monitor(format!(
+                    "{error}{}",
+                    left.unwrap_or_default()
+                )))
+            }
+        }
+    }
+}
+
+/// A limit that a tier cannot enforce is refused, and not quietly dropped.
+fn refuse_what_the_tier_lacks(tier: Tier, spec: &SandboxSpec) -> Result<(), CreateError> {
+    match (tier, spec.limits.inodes) {
+        (Tier::Gvisor, Some(_)) => Err(CreateError::Host {
+            what: "the gvisor tier cannot limit the number of files and directories: they are kept in the sandbox's memory".to_owned(),
+            hint: Some("leave the limit of inodes out (memory bounds them), or choose `--isolation container`".to_owned()),
+        }),
+        (Tier::Microvm, _) => Err(CreateError::Host {
+            what: "the microvm tier is not part of this version of Atoll".to_owned(),
+            hint: Some("choose `--isolation gvisor` or `--isolation container`".to_owned()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Sends the request and waits for the report.
+fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report, ChildStdin)> {
+    let (Some(mut input), Some(output)) = (monitor.stdin.take(), monitor.stdout.take()) else {
+        return Err(io::Error::other("the monitor has no pipes"));
+    };
+    let mut line = serde_json::to_string(request).map_err(io::Error::other)?;
+    line.push('\n');
+    input.write_all(line.as_bytes())?;
+    let bound = Timespec {
+        tv_sec: i64::try_from(CREATE_BOUND.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
+    // The death of the monitor is watched as well: what it forked may keep its pipe open.
+    let process = pidfd(i32::try_from(monitor.id()).map_err(io::Error::other)?)?;
+    let mut sources = [
+        PollFd::new(&output, PollFlags::IN),
+        PollFd::new(&process, PollFlags::IN),
+    ];
+    if poll(&mut sources, Some(&bound))? == 0 {
+        let what = format!("no report within {} s", CREATE_BOUND.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+    }
+    if !sources[0].revents().contains(PollFlags::IN) {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "it ended without a report",
+        ));
+    }
+    let mut report = String::new();
+    BufReader::new(output.take(REPORT_LIMIT)).read_line(&mut report)?;
+    if report.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "it ended without a report",
+        ));
+    }
+    Ok((
+        serde_json::from_str(&report).map_err(io::Error::other)?,
+        input,
+    ))
+}
+
+/// A sandbox with a monitor beside it.
+struct MonitoredSandbox {
+    id: SandboxId,
+    records: Records,
+    control: PathBuf,
+    init: OwnedFd,
+    entrance: Entrance,
+    tier: Tier,
+    /// Closing it tells the monitor that this client is gone.
+    lifeline: Mutex<Option<ChildStdin>>,
+    monitor: Mutex<Option<Child>>,
+}
+
+impl MonitoredSandbox {
+    fn attach(
+        id: SandboxId,
+        tier: Tier,
+        records: Records,
+        ready: &Ready,
+        lifeline: Option<ChildStdin>,
+        monitor: Option<Child>,
+    ) -> io::Result<Self> {
+        let init = pidfd(ready.init.pid)?;
+        if !ready.init.is_alive() {
+            return Err(io::Error::other("the sandbox ended right after its start"));
+        }
+        Ok(Self {
+            id,
+            records,
+            control: ready.control.clone(),
+            init,
+            entrance: ready.entrance,
+            tier,
+            lifeline: Mutex::new(lifeline),
+            monitor: Mutex::new(monitor),
+        })
+    }
+
+    fn ask(&self, question: &Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
+        let failed = |error: io::Error| match error.kind() {
+            // It ended while we asked.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => SandboxError::Gone,
+            _ => SandboxError::Failed(format!("the monitor does not answer: {error}")),
+        };
+        let mut stream = UnixStream::connect(&self.control).map_err(|_| SandboxError::Gone)?;
+        send(&mut stream, question).map_err(failed)?;
+        match receive(&stream, Some(bound)) {
+            Ok(Some(Answer::Failed(what))) => Err(SandboxError::Failed(what)),
+            Ok(Some(answer)) => Ok(Some(answer)),
+            Ok(None) => Err(SandboxError::Gone),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// The end as it is on record, waited for.
+    fn recorded_end(&self, bound: Duration) -> Result<Outcome, SandboxError> {
+        let start = Instant::now();
+        loop {
+            // Also writes the record of one whose monitor was killed.
+            reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+            let ended = self
+                .records
+                .get(&self.id)
+                .ok()
+                .flatten()
+                .and_then(|record| record.ended);
+            match ended {
+                Some(ended) => return Ok(ended.outcome),
+                None if start.elapsed() > bound => return Err(SandboxError::Gone),
+                None => std::thread::sleep(RECORD_PAUSE),
+            }
+        }
+    }
+
+    fn ask_now(&self, question: &Question) -> Result<Answer, SandboxError> {
+        self.ask(question, ANSWER_BOUND)?.ok_or_else(|| {
+            SandboxError::Failed(format!(
+                "the monitor gave no answer within {} s",
+                ANSWER_BOUND.as_secs()
+            ))
+        })
+    }
+}
+
+impl Dial for MonitoredSandbox {
+    fn dial(&self, port: u16) -> io::Result<TcpStream> {
+        let (init, entrance) = (self.init.as_fd(), self.entrance);
+        // A thread of its own: it leaves the host's network namespace for good.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name("dial".to_owned())
+                .spawn_scoped(scope, move || {
+                    enter(init, rustix::thread::ThreadNameSpaceType::NETWORK)?;
+                    connect(entrance, port)
+                })?;
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the dialing thread panicked")))
+        })
+    }
+}
+
+/// Connects to `port` of a sandbox, from the namespace in which its entrance is.
+fn connect(entrance: Entrance, port: u16) -> io::Result<TcpStream> {
+    let to = |address: Ipv4Addr, port: u16| {
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((address, port)), DIAL_BOUND)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    match entrance {
+        Entrance::Loopback => to(Ipv4Addr::LOCALHOST, port),
+        Entrance::Guest(address) if port == GUEST_PORT => to(address, port),
+        Entrance::Guest(address) => {
+            let mut stream = to(address, PASSAGE_PORT)?;
+            stream.write_all(&port.to_be_bytes())?;
+            let mut answer = [u8::MAX];
+            stream.set_read_timeout(Some(DIAL_BOUND))?;
+            stream.read_exact(&mut answer)?;
+            stream.set_read_timeout(None)?;
+            match answer[0] {
+                PASSAGE_OPEN => Ok(stream),
+                PASSAGE_REFUSED => Err(io::ErrorKind::ConnectionRefused.into()),
+                _ => Err(io::Error::other(format!(
+                    "the sandbox cannot connect to its port {port}"
+                ))),
+            }
+        }
+    }
+}
+
+impl Sandbox for MonitoredSandbox {
+    fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    fn freeze(&self) -> Result<(), SandboxError> {
+        self.ask_now(&Question::Freeze).map(drop)
+    }
+
+    fn thaw(&self) -> Result<(), SandboxError> {
+        self.ask_now(&Question::Thaw).map(drop)
+    }
+
+    fn stats(&self) -> Result<Stats, SandboxError> {
+        match self.ask_now(&Question::Stats)? {
+            Answer::Stats(stats) => Ok(stats),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError> {
+        policy
+            .validate()
+            .map_err(|error| SandboxError::Failed(error.to_string()))?;
+        self.ask_now(&Question::SetNetwork(policy.clone()))
+            .map(drop)
+    }
+
+    fn halt(&self) -> Result<PathBuf, SandboxError> {
+        if self.tier == Tier::Gvisor {
+            return Err(SandboxError::Unsupported {
+                tier: self.tier,
+                operation: "show the changes of a sandbox as files",
+            });
+        }
+        match self.ask_now(&Question::Halt)? {
+            Answer::Halted(directory) => Ok(directory),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn wait(&self, bound: Duration) -> Result<Option<Outcome>, SandboxError> {
+        match self.ask(&Question::Wait, bound) {
+            Ok(None) => Ok(None),
+            Ok(Some(Answer::Ended(outcome))) => Ok(Some(outcome)),
+            Ok(Some(other)) => Err(unexpected(&other)),
+            // The monitor has stopped listening: it is about to write the end down, or was killed.
+            Err(SandboxError::Gone) => self.recorded_end(bound).map(Some),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn destroy(&self) -> Result<Outcome, SandboxError> {
+        let answer = self.ask_now(&Question::Destroy);
+        if let Ok(mut lifeline) = self.lifeline.lock() {
+            lifeline.take();
+        }
+        if let Ok(mut monitor) = self.monitor.lock()
+            && let Some(monitor) = monitor.take()
+        {
+            farewell(monitor);
+        }
+        match answer {
+            Ok(Answer::Ended(outcome)) => Ok(outcome),
+            Ok(other) => Err(unexpected(&other)),
+            Err(SandboxError::Gone) => {
+                // Its monitor has ended: by itself, then nothing is left; or killed, then this finds it.
+                reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+                Err(SandboxError::Gone)
+            }
+            Err(error) => {
+                reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+                Err(error)
+            }
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> SandboxError {
+    SandboxError::Failed(format!("the monitor gave an unexpected answer: {answer:?}"))
+}
+
+/// Collects a monitor that has said its last word, or ends one that does not go.
+fn farewell(mut monitor: Child) {
+    let start = Instant::now();
+    while let Ok(None) = monitor.try_wait() {
+        if start.elapsed() > FAREWELL_BOUND {
+            let _ = monitor.kill();
+            let _ = monitor.wait();
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

@@ -1,0 +1,224 @@
+//! Logs and samples: bounded, and gone with their sandbox.
+
+use atoll_store::db::{
+    Direction, Forgotten, LOG_ENTRIES_KEPT, LogLevel, LogQuery, METRIC_INTERVAL_MS,
+    METRIC_SAMPLES_KEPT, MetricSample, NewLogEntry,
+};
+
+use crate::fixture::{Fixture, NOW, new_sandbox};
+use crate::sandboxes::idempotency;
+
+fn entry(at_ms: i64, level: LogLevel, message: &str) -> NewLogEntry {
+    NewLogEntry {
+        at_ms,
+        level,
+        message: message.to_owned(),
+        fields: "{\"pid\":1}".to_owned(),
+    }
+}
+
+fn sample(at_ms: i64) -> MetricSample {
+    MetricSample {
+        at_ms,
+        cpu_count: 2,
+        cpu_used_millipercent: 12_500,
+        memory_used_bytes: 1 << 20,
+        memory_total_bytes: 512 << 20,
+        memory_cache_bytes: 7,
+        disk_used_bytes: 8,
+        disk_total_bytes: 4 << 30,
+    }
+}
+
+async fn messages(fixture: &Fixture, sandbox: &str, query: &LogQuery) -> Vec<String> {
+    let tenant = fixture.tenant("a").await;
+    let entries = fixture.database.logs(tenant, sandbox, query).await.unwrap();
+    entries.into_iter().map(|entry| entry.message).collect()
+}
+
+pub(crate) async fn logs_are_bounded_and_read_from_both_ends(fixture: &Fixture) {
+    let database = &fixture.database;
+    let tenant = fixture.tenant("a").await;
+    let other = fixture.tenant("b").await;
+    let fence = fixture.fence().await;
+    fixture.sandbox(&fence, &new_sandbox(tenant, "i1")).await;
+    let extra = 10;
+    let entries: Vec<NewLogEntry> = (0..LOG_ENTRIES_KEPT + extra)
+        .map(|number| entry(NOW + number, LogLevel::Info, &number.to_string()))
+        .collect();
+    for part in entries.chunks(700) {
+        database.append_logs(&fence, "i1", part).await.unwrap();
+    }
+    let mut query = LogQuery {
+        limit: usize::MAX,
+        ..LogQuery::default()
+    };
+    let kept = database.logs(tenant, "i1", &query).await.unwrap();
+    assert_eq!(i64::try_from(kept.len()).unwrap(), LOG_ENTRIES_KEPT);
+    assert_eq!(
+        (kept[0].sequence, kept[0].message.as_str(), kept[0].level),
+        (extra + 1, "10", LogLevel::Info)
+    );
+    assert_eq!(kept[0].fields, "{\"pid\":1}");
+    query.limit = 2;
+    query.direction = Direction::Backward;
+    let newest = messages(fixture, "i1", &query).await;
+    assert_eq!(newest, ["2009", "2008"]);
+    assert_eq!(database.logs(other, "i1", &query).await.unwrap(), []);
+}
+
+pub(crate) async fn logs_are_filtered_by_level_text_and_time(fixture: &Fixture) {
+    let tenant = fixture.tenant("a").await;
+    let fence = fixture.fence().await;
+    fixture.sandbox(&fence, &new_sandbox(tenant, "i1")).await;
+    let entries = [
+        entry(NOW, LogLevel::Debug, "look"),
+        entry(NOW + 1, LogLevel::Warn, "low disk"),
+        entry(NOW + 2, LogLevel::Error, "no disk"),
+    ];
+    fixture
+        .database
+        .append_logs(&fence, "i1", &entries)
+        .await
+        .unwrap();
+    let every = LogQuery {
+        limit: 10,
+        ..LogQuery::default()
+    };
+    for (query, expected) in [
+        (every.clone(), vec!["look", "low disk", "no disk"]),
+        (
+            LogQuery {
+                level: Some(LogLevel::Warn),
+                ..every.clone()
+            },
+            vec!["low disk", "no disk"],
+        ),
+        (
+            LogQuery {
+                search: Some("disk".to_owned()),
+                limit: 1,
+                ..every.clone()
+            },
+            vec!["low disk"],
+        ),
+        (
+            LogQuery {
+                from_ms: Some(NOW + 2),
+                ..every.clone()
+            },
+            vec!["no disk"],
+        ),
+        (
+            LogQuery {
+                from_ms: Some(NOW + 1),
+                direction: Direction::Backward,
+                ..every
+            },
+            vec!["low disk", "look"],
+        ),
+    ] {
+        assert_eq!(messages(fixture, "i1", &query).await, expected, "{query:?}");
+    }
+}
+
+pub(crate) async fn samples_are_a_ring(fixture: &Fixture) {
+    let database = &fixture.database;
+    let (ours, theirs) = (fixture.tenant("a").await, fixture.tenant("b").await);
+    let fence = fixture.fence().await;
+    fixture.sandbox(&fence, &new_sandbox(ours, "i1")).await;
+    let lap = METRIC_INTERVAL_MS * METRIC_SAMPLES_KEPT;
+    for at in [NOW, NOW + METRIC_INTERVAL_MS, NOW + METRIC_INTERVAL_MS + 1] {
+        assert!(
+            database
+                .record_sample(&fence, "i1", &sample(at))
+                .await
+                .unwrap()
+        );
+    }
+    let read = async |tenant, from, to| {
+        let samples = database.samples(tenant, "i1", from, to).await;
+        samples.unwrap()
+    };
+    let first = [sample(NOW), sample(NOW + METRIC_INTERVAL_MS + 1)];
+    assert_eq!(read(ours, i64::MIN, i64::MAX).await, first);
+    assert_eq!(read(ours, NOW, NOW).await, [sample(NOW)]);
+    assert_eq!(read(ours, 0, NOW - 1).await, []);
+    assert_eq!(read(theirs, i64::MIN, i64::MAX).await, []);
+    // A lap later the oldest one is overwritten.
+    database
+        .record_sample(&fence, "i1", &sample(NOW + lap))
+        .await
+        .unwrap();
+    let second = [sample(NOW + METRIC_INTERVAL_MS + 1), sample(NOW + lap)];
+    assert_eq!(read(ours, i64::MIN, i64::MAX).await, second);
+    // Not for a sandbox that is not there, and not after a later start.
+    assert!(
+        !database
+            .record_sample(&fence, "i2", &sample(NOW))
+            .await
+            .unwrap()
+    );
+    fixture.fence().await;
+    assert!(
+        !database
+            .record_sample(&fence, "i1", &sample(NOW))
+            .await
+            .unwrap()
+    );
+}
+
+pub(crate) async fn what_ended_long_ago_is_forgotten(fixture: &Fixture) {
+    let database = &fixture.database;
+    let tenant = fixture.tenant("a").await;
+    let fence = fixture.fence().await;
+    let query = LogQuery {
+        limit: 10,
+        ..LogQuery::default()
+    };
+    for (id, ended_at_ms) in [("old", NOW), ("recent", NOW + 100)] {
+        let asked = idempotency(id, "d");
+        let mut new = new_sandbox(tenant, id);
+        new.created_at_ms = ended_at_ms;
+        database
+            .create_sandbox(&fence, &new, Some(&asked))
+            .await
+            .unwrap();
+        let row = database.sandbox(tenant, id).await.unwrap().unwrap();
+        let log = [entry(NOW, LogLevel::Info, id)];
+        database.append_logs(&fence, id, &log).await.unwrap();
+        database
+            .record_sample(&fence, id, &sample(NOW))
+            .await
+            .unwrap();
+        database
+            .bury_sandbox(&fence, id, row.expected(), ended_at_ms, "{}")
+            .await
+            .unwrap();
+        assert_eq!(
+            messages(fixture, id, &query).await,
+            [id],
+            "kept for a while"
+        );
+    }
+    let forgotten = database.forget(NOW + 100).await.unwrap();
+    let expected = Forgotten {
+        tombstones: 1,
+        idempotency_keys: 1,
+    };
+    assert_eq!(forgotten, expected);
+    assert_eq!(database.tombstone(tenant, "old").await.unwrap(), None);
+    assert!(
+        database
+            .tombstone(tenant, "recent")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert!(messages(fixture, "old", &query).await.is_empty());
+    assert_eq!(messages(fixture, "recent", &query).await, ["recent"]);
+    let samples = database.samples(tenant, "old", i64::MIN, i64::MAX).await;
+    assert_eq!(samples.unwrap(), []);
+    let samples = database.samples(tenant, "recent", i64::MIN, i64::MAX).await;
+    assert_eq!(samples.unwrap().len(), 1);
+}
