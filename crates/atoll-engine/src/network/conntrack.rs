@@ -46,7 +46,7 @@ pub(super) fn cut(source: Ipv4Addr, is_cut: impl Fn(Ipv4Addr) -> bool) -> Result
 /// in 0.3 ms if it may pick them itself, in 10 ms if it has to list them.
 pub(super) fn cut_all(source: Ipv4Addr) -> Result<(), NetworkError> {
     let cut = |kernel: &mut Netfilter| match kernel.ask(&begun_by(source, DELETE)) {
-        // Before Linux 6.11 it does not pick, and takes this for an incomplete name of one.
+        // An older one does not pick, and takes this for an incomplete name of one.
         Err(error) if is(&error, Errno::INVAL) => cut_one_by_one(kernel, source, |_| true),
         other => other.map(drop),
     };
