@@ -554,7 +554,11 @@ fn a_neighbour_that_names_files_of_the_host_is_not_believed() {
             let report = serde_json::json!({"success": true, "got": belongings});
             let program = layer.join("usr/bin/python3");
             fs::create_dir_all(program.parent().unwrap()).unwrap();
-            fs::write(&program, format!("#!/bin/sh\necho '{report}'\n")).unwrap();
+            fs::write(
+                &program,
+                format!("#!/bin/sh\ncat > /dev/null\necho '{report}'\n"),
+            )
+            .unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         },
         |spec, layer| spec.layers.insert(0, layer.clone()),
