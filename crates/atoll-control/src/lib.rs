@@ -8,6 +8,7 @@ pub mod identity;
 pub mod isolation;
 mod live;
 pub mod outcome;
+pub mod running;
 pub mod service;
 pub mod templates;
 

@@ -1,0 +1,73 @@
+//! The sandboxes that run right now, for whoever has to reach one at once.
+//!
+//! The life cycle puts a sandbox here when it takes commands, and takes it out
+//! before it ends it, so nobody new comes in while it is being killed. Who is
+//! already in learns of the end by the [`Lifeline`](crate::identity::Lifeline)
+//! of its pass.
+//!
+//! **Invariant**: only the life cycle writes here; everybody else reads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use atoll_engine::SandboxId;
+use atoll_store::db::TenantId;
+
+use crate::LiveSandbox;
+
+/// How traffic to the ports of a sandbox is treated (not to those of the guest).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ingress {
+    /// What a request must carry, when not everybody may come.
+    pub traffic_token: Option<String>,
+    /// The `Host` that services see; `${PORT}` stands for the port.
+    pub mask_host: Option<String>,
+    /// Ports that speak TLS inside.
+    pub https_ports: Vec<u16>,
+}
+
+/// A sandbox that takes commands.
+pub struct Running {
+    /// Its name.
+    pub id: SandboxId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The way in.
+    pub live: LiveSandbox,
+    /// Who may come to its ports, and how.
+    pub ingress: Ingress,
+}
+
+/// All sandboxes that run right now, by name.
+#[derive(Default)]
+pub struct RunningSandboxes {
+    by_id: RwLock<HashMap<String, Arc<Running>>>,
+}
+
+impl RunningSandboxes {
+    /// The sandbox of that name, if it runs.
+    #[must_use]
+    pub fn get(&self, id: &str) -> Option<Arc<Running>> {
+        self.by_id
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(id)
+            .cloned()
+    }
+
+    /// Lets everybody reach `sandbox`, in place of what had its name.
+    pub fn insert(&self, sandbox: Arc<Running>) {
+        self.by_id
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(sandbox.id.as_str().to_owned(), sandbox);
+    }
+
+    /// Lets nobody new in.
+    pub fn remove(&self, id: &SandboxId) -> Option<Arc<Running>> {
+        self.by_id
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(id.as_str())
+    }
+}
