@@ -37,6 +37,11 @@ const FAREWELL_BOUND: Duration = Duration::from_secs(5);
 /// Pause between two looks at a record that is being written.
 const RECORD_PAUSE: Duration = Duration::from_millis(5);
 const DIAL_BOUND: Duration = Duration::from_secs(5);
+/// A connection into a kernel of user space that is silent this long is asked
+/// whether it lives; after so many questions without an answer it is broken.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_COUNT: u32 = 5;
 /// A longer log starts anew.
 const LOG_LIMIT: u64 = 4 * 1024 * 1024;
 const REPORT_LIMIT: u64 = 64 * 1024;
@@ -327,6 +332,17 @@ impl Dial for MonitoredSandbox {
     }
 }
 
+/// Makes a connection notice that its other end is gone without a word: a
+/// kernel in user space that is killed closes nothing.
+fn watched(stream: TcpStream) -> io::Result<TcpStream> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_COUNT)?;
+    Ok(stream)
+}
+
 /// Connects to `port` of a sandbox, from the namespace in which its entrance is.
 fn connect(entrance: Entrance, port: u16) -> io::Result<TcpStream> {
     let to = |address: Ipv4Addr, port: u16| {
@@ -336,9 +352,9 @@ fn connect(entrance: Entrance, port: u16) -> io::Result<TcpStream> {
     };
     match entrance {
         Entrance::Loopback => to(Ipv4Addr::LOCALHOST, port),
-        Entrance::Guest(address) if port == GUEST_PORT => to(address, port),
+        Entrance::Guest(address) if port == GUEST_PORT => watched(to(address, port)?),
         Entrance::Guest(address) => {
-            let mut stream = to(address, PASSAGE_PORT)?;
+            let mut stream = watched(to(address, PASSAGE_PORT)?)?;
             stream.write_all(&port.to_be_bytes())?;
             let mut answer = [u8::MAX];
             stream.set_read_timeout(Some(DIAL_BOUND))?;

@@ -212,7 +212,7 @@ async fn a_guest_that_root_inside_ends_ends_the_sandbox_and_nothing_else() {
 /// A program that takes the guest's place: it answers `/health` and `/init`
 /// as it should, and everything else as `LIE` says.
 const LIAR: &str = r#"#!/usr/bin/python3
-import socket, threading
+import os, socket, threading
 def answer(peer):
     head = b''
     while b'\r\n\r\n' not in head:
@@ -239,6 +239,7 @@ server = socket.socket()
 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 server.bind(('0.0.0.0', 49983))
 server.listen(64)
+os.write(1, b'!')  # the host waits for a word, whatever it is
 while True:
     threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
 "#;

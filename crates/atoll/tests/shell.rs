@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
 use harness::command::Stream;
-use harness::{BOUND, TestHome, eventually, second_home};
+use harness::{BOUND, TestHome, eventually, second_home, tier};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -43,6 +43,7 @@ impl Terminal {
             .args(arguments)
             .current_dir(home.work())
             .env("ATOLL_HOME", home.path())
+            .env("ATOLL_ISOLATION", tier().to_string())
             .env("TERM", "xterm")
             .stdin(end())
             .stdout(end())

@@ -145,7 +145,7 @@ impl FilesystemService for Filesystem {
         request: ServiceRequest<'_, GetWatcherEventsRequest>,
     ) -> ServiceResult<GetWatcherEventsResponse> {
         Response::ok(GetWatcherEventsResponse {
-            events: self.watchers.take_events(request.watcher_id)?,
+            events: self.watchers.events(request.watcher_id).await?,
             ..GetWatcherEventsResponse::default()
         })
     }

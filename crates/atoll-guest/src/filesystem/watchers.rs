@@ -49,9 +49,19 @@ impl Watchers {
         Ok(id)
     }
 
-    /// What happened since the last time. The reason of its end is told
-    /// once, after the last event; then the watcher is gone.
-    pub(crate) fn take_events(&self, id: &str) -> Result<Vec<FilesystemEvent>, ConnectError> {
+    /// What happened since the last time, all of it up to this question. The
+    /// reason of its end is told once, after the last event; then the watcher
+    /// is gone.
+    pub(crate) async fn events(&self, id: &str) -> Result<Vec<FilesystemEvent>, ConnectError> {
+        let caught_up = self.with(|by_id| {
+            let watcher = by_id.get(id).ok_or_else(|| unknown(id))?;
+            Ok::<_, ConnectError>(watcher.watch.catch_up())
+        })?;
+        caught_up.await;
+        self.take_events(id)
+    }
+
+    fn take_events(&self, id: &str) -> Result<Vec<FilesystemEvent>, ConnectError> {
         self.with(|by_id| {
             let watcher = by_id.get_mut(id).ok_or_else(|| unknown(id))?;
             let mut events = Vec::new();

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
@@ -19,6 +21,9 @@ const FILE: &str = "atoll.db";
 
 /// How long a statement waits for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause between two tries to be the only one who opens a file.
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// How long to wait for a connection, which includes reaching a server.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -135,6 +140,7 @@ impl Database {
 }
 
 async fn open_file(path: &Path) -> Result<Connections, DatabaseError> {
+    let _alone = alone(path).await?;
     prepare(path).await?;
     let options = SqliteConnectOptions::new()
         .filename(path)
@@ -154,6 +160,33 @@ async fn open_file(path: &Path) -> Result<Connections, DatabaseError> {
         // The mode is a property of the file, and this one may not write.
         .connect_lazy_with(options.read_only(true));
     Ok(Connections::Sqlite { writer, readers })
+}
+
+/// Keeps other processes from opening the database at `path` meanwhile: while
+/// one changes the mode of the file, SQLite tells others at once that it is
+/// locked, however long they would wait.
+///
+/// The lock is on the directory, because closing the file itself would give
+/// up all locks that SQLite holds on it in this process.
+async fn alone(path: &Path) -> Result<File, DatabaseError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let file = File::open(directory).map_err(|source| unusable(path, source))?;
+    let lock = async {
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::AGAIN) => tokio::time::sleep(LOCK_PAUSE).await,
+                other => return other,
+            }
+        }
+    };
+    match tokio::time::timeout(BUSY_TIMEOUT, lock).await {
+        Ok(Ok(())) => Ok(file),
+        Ok(Err(errno)) => Err(unusable(path, errno.into())),
+        Err(_) => Err(unusable(path, io::ErrorKind::WouldBlock.into())),
+    }
 }
 
 /// Makes a new file that only its owner reads, or refuses one that is not ours.

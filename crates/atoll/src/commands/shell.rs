@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use atoll_guest_client::{Command, ExitStatus, ProcessEvent, ProcessInput, PtySize};
@@ -13,6 +14,11 @@ use super::inputs;
 use crate::arguments::ShellArguments;
 use crate::failure::Hinted;
 use crate::home::Home;
+
+/// Longer than any shell is left open.
+const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long the host may take to say why a sandbox ended.
+const REASON_BOUND: Duration = Duration::from_secs(2);
 
 pub(crate) async fn shell(home: &Home, arguments: &ShellArguments) -> anyhow::Result<ExitCode> {
     if !std::io::stdin().is_terminal() {
@@ -60,8 +66,14 @@ async fn converse(
     let raw = RawTerminal::enter()?;
     let typing = tokio::spawn(forward_typing(process.input()));
     let resizing = tokio::spawn(forward_size(process.input()));
+    // Not every kind of sandbox can close its connections when it ends.
+    let mut sandbox_end = std::pin::pin!(live.wait(LIFE_MAX));
     let ended = loop {
-        match process.next().await {
+        let event = tokio::select! {
+            event = process.next() => event,
+            _ = &mut sandbox_end => break Err(anyhow::anyhow!("the connection to the shell broke")),
+        };
+        match event {
             Ok(Some(
                 ProcessEvent::Pty(bytes)
                 | ProcessEvent::Stdout(bytes)
@@ -84,7 +96,7 @@ async fn converse(
         Ok(ExitStatus::Signaled(signal)) => {
             Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)))
         }
-        Err(error) => match live.wait(std::time::Duration::from_secs(2)).await {
+        Err(error) => match live.wait(REASON_BOUND).await {
             Ok(Some(outcome)) => Err(anyhow::anyhow!("the sandbox has ended: {outcome}")),
             _ => Err(error),
         },

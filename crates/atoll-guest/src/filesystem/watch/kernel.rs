@@ -80,11 +80,11 @@ impl Inotify {
         let _ = inotify::remove_watch(&self.fd, directory.0);
     }
 
-    /// Waits until there are events or `stop` is readable.
-    pub(super) fn wait(&self, stop: &OwnedFd) -> Result<(), Errno> {
+    /// Waits until there are events or `bell` is readable.
+    pub(super) fn wait(&self, bell: &OwnedFd) -> Result<(), Errno> {
         let mut both = [
             PollFd::new(&self.fd, PollFlags::IN),
-            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(bell, PollFlags::IN),
         ];
         match poll(&mut both, None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -25,7 +25,8 @@ mod tracker;
 mod tree;
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use atoll_protocol::envd::filesystem::FilesystemEvent;
 use connectrpc::ConnectError;
@@ -129,19 +130,52 @@ impl From<WatchError> for ConnectError {
     }
 }
 
+/// How long the thread of a watch may take to tell what has happened already.
+/// One that is held up longer tells it the next time.
+const CATCH_UP_BOUND: Duration = Duration::from_secs(1);
+
 /// A watched directory. Dropping it ends the watch.
 pub(crate) struct Watch {
     events: mpsc::Receiver<Result<FilesystemEvent, WatchError>>,
-    stop: Arc<OwnedFd>,
+    bell: Arc<Bell>,
+}
+
+/// Wakes the thread of a watch.
+struct Bell {
+    fd: OwnedFd,
+    /// Who wants to know when all that happened before is told.
+    waiting: Mutex<Vec<oneshot::Sender<()>>>,
+}
+
+impl Bell {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            waiting: Mutex::default(),
+        })
+    }
+
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+    }
+
+    /// Makes it silent again, and says who rang to be told.
+    fn answer(&self) -> Vec<oneshot::Sender<()>> {
+        let _ = rustix::io::read(&self.fd, &mut [0_u8; 8]);
+        std::mem::take(&mut *self.waiting())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<oneshot::Sender<()>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Watch {
     /// Watches a directory in the name of `user`. What happens from the time
     /// this returns is told.
     pub(crate) async fn start(order: Order, user: User) -> Result<Self, WatchError> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| WatchError::Refused(FilesystemError::Thread(errno.into())))?;
-        let stop = Arc::new(stop);
+        let bell = Bell::new().map_err(FilesystemError::Thread)?;
+        let bell = Arc::new(bell);
         let room = if order.include_entry {
             ENTRIES_MAX
         } else {
@@ -151,7 +185,7 @@ impl Watch {
         // From here on a caller that goes away takes the thread with it.
         let watch = Self {
             events,
-            stop: Arc::clone(&stop),
+            bell: Arc::clone(&bell),
         };
         let (ready, is_ready) = oneshot::channel();
         let thread = async move {
@@ -160,7 +194,7 @@ impl Watch {
                     Ok(tracker) => {
                         // Nobody waits: the channel is closed then.
                         let _ = ready.send(Ok(()));
-                        tracker.run(&stop);
+                        tracker.run(&bell);
                     }
                     Err(error) => {
                         let _ = ready.send(Err(error));
@@ -190,6 +224,19 @@ impl Watch {
         self.events.recv().await
     }
 
+    /// Asks to be told when all that has happened by now can be taken.
+    pub(crate) fn catch_up(&self) -> impl Future<Output = ()> + use<> {
+        let (told, is_told) = oneshot::channel();
+        // A thread that has ended has told everything.
+        if !self.events.is_closed() {
+            self.bell.waiting().push(told);
+            self.bell.ring();
+        }
+        async move {
+            let _ = tokio::time::timeout(CATCH_UP_BOUND, is_told).await;
+        }
+    }
+
     /// The next event if there is one by now.
     pub(crate) fn try_next(&mut self) -> Option<Result<FilesystemEvent, WatchError>> {
         self.events.try_recv().ok()
@@ -200,6 +247,6 @@ impl Drop for Watch {
     fn drop(&mut self) {
         // First, so that the thread finds the channel closed when it wakes.
         self.events.close();
-        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        self.bell.ring();
     }
 }

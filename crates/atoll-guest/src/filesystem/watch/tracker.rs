@@ -5,21 +5,20 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use atoll_protocol::envd::filesystem::{EventType, FilesystemEvent};
 use rustix::fs::inotify::ReadFlags;
 use rustix::fs::{CWD, Mode, OFlags, fstat, fstatfs, openat};
 use rustix::io::Errno;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::super::descent::Identity;
 use super::super::error::{FilesystemError, failed};
 use super::kernel::{Descriptor, Inotify, KernelEvent, Links};
 use super::teller::{Stop, Teller};
 use super::tree::Tree;
-use super::{Order, Reach, WatchError};
+use super::{Bell, Order, Reach, WatchError};
 
 /// Events taken from the kernel and not handled yet.
 const PENDING_MAX: usize = 32 * 1024;
@@ -117,9 +116,10 @@ impl Tracker {
     }
 
     /// Tells what happens until nobody listens or it cannot go on.
-    pub(super) fn run(mut self, stop: &OwnedFd) {
+    pub(super) fn run(mut self, bell: &Bell) {
+        let mut rang = Vec::new();
         let end = loop {
-            if let Err(end) = self.step(stop) {
+            if let Err(end) = self.step(bell, &mut rang) {
                 break end;
             }
         };
@@ -127,22 +127,31 @@ impl Tracker {
             teller, inotify, ..
         } = self;
         // The client may take its time to hear the reason.
-        drop(inotify);
+        drop((inotify, rang));
         if let Stop::Failed(error) = end {
             teller.fail(error);
         }
     }
 
-    fn step(&mut self, stop: &OwnedFd) -> Result<(), Stop> {
-        if let Some(event) = self.pending.pop_front() {
-            return self.handle(event);
-        }
-        let read = self.inotify.wait(stop).and_then(|()| {
+    /// Tells what one read of the kernel's queue brings, and to those who
+    /// rang when there is nothing left of what happened before.
+    fn step(&mut self, bell: &Bell, rang: &mut Vec<oneshot::Sender<()>>) -> Result<(), Stop> {
+        if rang.is_empty() {
             self.inotify
-                .read(|event| self.pending.push_back(event))
-                .map(drop)
-        });
-        read.map_err(|error| self.failed(error))?;
+                .wait(&bell.fd)
+                .map_err(|error| self.failed(error))?;
+        }
+        rang.append(&mut bell.answer());
+        let more = self.inotify.read(|event| self.pending.push_back(event));
+        let more = more.map_err(|error| self.failed(error))?;
+        while let Some(event) = self.pending.pop_front() {
+            self.handle(event)?;
+        }
+        if !more {
+            for told in rang.drain(..) {
+                let _ = told.send(());
+            }
+        }
         self.teller.check()
     }
 
