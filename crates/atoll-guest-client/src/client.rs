@@ -14,8 +14,9 @@ use http_body_util::{BodyExt, Full};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::answer::{ANSWER_BOUND, Answer};
-use crate::connection::{Dialer, RequestBody};
+use crate::connection::RequestBody;
 use crate::error::GuestError;
+use crate::gateway::{Dialer, Gateway, Way};
 use crate::messages::{STREAM_TYPE, UNARY_TYPE};
 use crate::moment::from_now;
 use crate::pool::{Outgoing, Pool};
@@ -52,8 +53,19 @@ impl GuestClient {
     /// A client that reaches its guest through `dial` and presents `token`.
     #[must_use]
     pub fn new(dial: Dialer, token: String) -> Self {
+        Self::on(Way::Straight(dial), token)
+    }
+
+    /// A client that reaches its guest through a server, and presents the
+    /// `token` that the server gave out for it.
+    #[must_use]
+    pub fn through(gateway: Gateway, token: String) -> Self {
+        Self::on(Way::Through(gateway), token)
+    }
+
+    fn on(way: Way, token: String) -> Self {
         Self {
-            pool: Arc::new(Pool::new(dial)),
+            pool: Arc::new(Pool::new(way)),
             token,
             silence: SILENCE_BOUND,
         }
@@ -71,6 +83,11 @@ impl GuestClient {
     /// sandbox was restored: its guest knows nothing of them.
     pub fn close_idle(&self) {
         self.pool.clear();
+    }
+
+    /// Whether large files may leave HTTP on their way.
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.pool.way().has_lanes()
     }
 
     pub(crate) fn silence(&self) -> Duration {
@@ -103,10 +120,10 @@ impl GuestClient {
     }
 
     async fn health(&self) -> Result<(), GuestError> {
-        let request = Request::get("/health")
-            .header(header::HOST, "guest")
+        let mut request = Request::get("/health")
             .body(Bytes::new())
             .map_err(bad_request)?;
+        *request.headers_mut() = self.pool.way().headers();
         let status = self
             .ask(Outgoing::Repeatable(request))
             .await?
@@ -215,17 +232,17 @@ impl GuestClient {
         content_type: &'static str,
         body: B,
     ) -> Result<Request<B>, GuestError> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(target)
-            .header(header::HOST, "guest")
-            .header(ACCESS_TOKEN_HEADER, self.token()?)
-            .header("connect-protocol-version", "1")
-            .header(header::CONTENT_TYPE, content_type);
+        let mut headers = self.pool.way().headers();
+        headers.insert(ACCESS_TOKEN_HEADER, self.token()?);
+        headers.insert("connect-protocol-version", HeaderValue::from_static("1"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         if let Some(user) = user {
-            request = request.header(header::AUTHORIZATION, authorization(user)?);
+            headers.insert(header::AUTHORIZATION, authorization(user)?);
         }
-        request.body(body).map_err(bad_request)
+        let request = Request::builder().method(method).uri(target).body(body);
+        let mut request = request.map_err(bad_request)?;
+        *request.headers_mut() = headers;
+        Ok(request)
     }
 }
 

@@ -2,25 +2,20 @@
 
 use std::fmt;
 use std::io;
-use std::net::TcpStream as StdTcpStream;
-use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_protocol::ENVD_PORT;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::error::GuestError;
-
-/// Opens a byte stream to a port of the sandbox. May block for a moment.
-pub type Dialer = Arc<dyn Fn(u16) -> io::Result<StdTcpStream> + Send + Sync>;
+use crate::gateway::{Stream, Way};
 
 /// Body of a request.
 pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -65,19 +60,23 @@ pub(crate) enum SendFailure {
 
 impl Connection {
     /// Dials the guest.
-    pub(crate) async fn open(dial: &Dialer) -> Result<Self, GuestError> {
-        let dial = Arc::clone(dial);
-        let dialed = tokio::task::spawn_blocking(move || dial(ENVD_PORT));
-        let stream = timeout(DIAL_BOUND, dialed)
+    pub(crate) async fn open(way: &Way) -> Result<Self, GuestError> {
+        let stream = timeout(DIAL_BOUND, way.open())
             .await
             .map_err(|_| GuestError::Timeout {
                 what: "accept a connection",
                 bound: DIAL_BOUND,
             })?
-            .map_err(io::Error::other)
-            .flatten()
-            .and_then(into_tokio)
             .map_err(GuestError::Unreachable)?;
+        match stream {
+            Stream::Socket(socket) => Self::on(socket).await,
+            Stream::Other(stream) => Self::on(stream).await,
+        }
+    }
+
+    async fn on(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<Self, GuestError> {
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(HEAD_BYTES_MAX)
             .max_headers(HEADERS_MAX)
@@ -112,10 +111,4 @@ impl Connection {
     pub(crate) fn is_idle(&self) -> bool {
         self.sender.is_ready() && !self.sender.is_closed()
     }
-}
-
-fn into_tokio(stream: StdTcpStream) -> io::Result<TcpStream> {
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
-    TcpStream::from_std(stream)
 }

@@ -2,18 +2,24 @@
 
 use std::ops::Range;
 
+use atoll_protocol::lane::PIECE_BYTES_MAX;
 use bytes::Bytes;
+use futures_util::TryStreamExt as _;
 use http::{HeaderValue, Method, Request, StatusCode, header};
-use tokio::io::AsyncRead;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout_at;
+use tokio_util::io::ReaderStream;
 
-use crate::answer::Answer;
+use crate::answer::{ANSWER_BOUND, Answer};
 use crate::client::{GuestClient, bad_request, full};
 use crate::download::{FileReader, Length};
 use crate::error::GuestError;
 use crate::lane::{self, Lane, Piece};
 use crate::moment::from_now;
 use crate::pool::Outgoing;
+use crate::upload::{UploadBounds, watched};
 
 /// Content type of a file whose content means nothing to us.
 const FILE_TYPE: &str = "application/octet-stream";
@@ -41,7 +47,12 @@ impl GuestClient {
         let mut body = body;
         let mut first = Piece::new();
         if !first.fill_up(&mut body).await.map_err(GuestError::Source)? {
-            return self.write_large_file(path, user, first, body).await;
+            return if self.has_lanes() {
+                self.write_large_file(path, user, first, body).await
+            } else {
+                let body = std::io::Cursor::new(first.into_bytes()).chain(body);
+                self.write_in_pieces(path, user, body).await
+            };
         }
         // Small enough for one question. On a connection of its own: it cannot be
         // sent again when an idle one turns out to be dead.
@@ -71,6 +82,26 @@ impl GuestClient {
         Err(GuestError::Protocol(
             "a file was accepted before it was sent".to_owned(),
         ))
+    }
+
+    /// A large file in plain HTTP.
+    async fn write_in_pieces(
+        &self,
+        path: &str,
+        user: Option<&str>,
+        body: impl AsyncRead + Send + Unpin + 'static,
+    ) -> Result<(), GuestError> {
+        let pieces = ReaderStream::with_capacity(body, PIECE_BYTES_MAX);
+        let (body, progress) = watched(StreamBody::new(pieces.map_ok(Frame::data)));
+        let body = body.boxed_unsync();
+        let request = self.request(Method::POST, &target(path), user, FILE_TYPE, body)?;
+        let bounds = UploadBounds {
+            silence: self.silence(),
+            answer: Some(ANSWER_BOUND),
+        };
+        let answer = progress.guard(self.send_alone(request), bounds).await?;
+        answer.success().await?.whole_body().await?;
+        Ok(())
     }
 
     /// Waits for an answer no longer than the guest may be silent.
@@ -113,7 +144,9 @@ impl GuestClient {
         ReadOptions { max_bytes }: ReadOptions,
     ) -> Result<FileReader, GuestError> {
         let mut request = self.download(path, user)?;
-        lane::ask(request.headers_mut());
+        if self.has_lanes() {
+            lane::ask(request.headers_mut());
+        }
         let length = max_bytes.map_or(Length::Any, Length::AtMost);
         let answer = self.ask(Outgoing::Repeatable(request)).await?;
         if lane::is_given(&answer) {

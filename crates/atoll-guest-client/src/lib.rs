@@ -19,7 +19,7 @@
 //! | 64 KiB | why a large file was refused |
 //!
 //! ```text
-//! GuestClient ── idle connection, or a new one ──▶ dial(49983) ──▶ guest
+//! GuestClient ── idle connection, or a new one ──▶ dial(49983), or a Gateway ──▶ guest
 //!   start() ─▶ Process  ── next() ─▶ ProcessEvent
 //!                └ input() ─▶ ProcessInput (send, close, signal, resize)
 //!   stat, list_dir, make_dir, rename, remove ─▶ Entry
@@ -38,6 +38,7 @@ mod files;
 mod filesystem;
 mod forward;
 mod frames;
+mod gateway;
 mod input;
 mod lane;
 mod listing;
@@ -55,13 +56,13 @@ pub use atoll_protocol::connect::Code;
 pub use atoll_protocol::status::ExitStatus;
 pub use atoll_protocol::{InitRequest, KERNEL_RELEASE};
 pub use client::GuestClient;
-pub use connection::Dialer;
 pub use download::FileReader;
 pub use entry::{Entry, EntryKind, FileNameError, GuestText};
 pub use error::GuestError;
 pub use files::ReadOptions;
 pub use forward::{ForwardOptions, ForwardedBody};
 pub use frames::{BoundedFrames, bounded_frames};
+pub use gateway::{ByteStream, Connecting, Dialer, Gateway};
 pub use input::{ProcessInput, Signal};
 pub use local::LocalFile;
 pub use messages::FRAME_BYTES_MAX;

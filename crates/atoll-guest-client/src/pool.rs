@@ -15,8 +15,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Answer;
 use crate::client::full;
-use crate::connection::{Connection, Dialer, RequestBody, SendFailure};
+use crate::connection::{Connection, RequestBody, SendFailure};
 use crate::error::GuestError;
+use crate::gateway::Way;
 
 /// Most idle connections of one client.
 const IDLE_MAX: usize = 4;
@@ -34,7 +35,7 @@ pub(crate) enum Outgoing {
 
 /// Dials and keeps what is idle.
 pub(crate) struct Pool {
-    dial: Dialer,
+    way: Way,
     idle: Mutex<Idle>,
 }
 
@@ -46,11 +47,16 @@ struct Idle {
 }
 
 impl Pool {
-    pub(crate) fn new(dial: Dialer) -> Self {
+    pub(crate) fn new(way: Way) -> Self {
         Self {
-            dial,
+            way,
             idle: Mutex::default(),
         }
+    }
+
+    /// How the guest is reached.
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
     }
 
     /// Sends a request and waits, without a bound, for the head of the
@@ -92,7 +98,7 @@ impl Pool {
     }
 
     async fn open(&self) -> Result<Connection, GuestError> {
-        Connection::open(&self.dial).await
+        Connection::open(&self.way).await
     }
 
     fn take(&self) -> Option<Connection> {

@@ -1,0 +1,88 @@
+//! The way to a guest: straight into its sandbox, or through a server that
+//! stands before many sandboxes.
+
+use std::fmt;
+use std::io;
+use std::net::TcpStream as StdTcpStream;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use atoll_protocol::ENVD_PORT;
+use http::{HeaderMap, HeaderValue, header};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// Opens a byte stream to a port of the sandbox. May block for a moment.
+pub type Dialer = Arc<dyn Fn(u16) -> io::Result<StdTcpStream> + Send + Sync>;
+
+/// Bytes in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// A connection that is being made.
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
+
+/// A server that passes requests on to the guests of many sandboxes.
+#[derive(Clone)]
+pub struct Gateway {
+    /// Connects to it, with encryption where it wants that.
+    pub connect: Arc<dyn Fn() -> Connecting + Send + Sync>,
+    /// Its name in requests.
+    pub host: HeaderValue,
+    /// What tells it which sandbox is meant, and whatever else it wants.
+    pub headers: HeaderMap,
+}
+
+impl fmt::Debug for Gateway {
+    /// Without the headers, which may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Gateway")
+            .field("host", &self.host)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a guest is reached.
+pub(crate) enum Way {
+    Straight(Dialer),
+    Through(Gateway),
+}
+
+/// What a connection is made of.
+pub(crate) enum Stream {
+    /// Kept as it is: large files leave HTTP on it.
+    Socket(TcpStream),
+    Other(Box<dyn ByteStream>),
+}
+
+impl Way {
+    pub(crate) async fn open(&self) -> io::Result<Stream> {
+        match self {
+            Self::Straight(dial) => {
+                let dial = Arc::clone(dial);
+                let dialed = tokio::task::spawn_blocking(move || dial(ENVD_PORT)).await;
+                let stream = dialed.map_err(io::Error::other)??;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Socket(TcpStream::from_std(stream)?))
+            }
+            Self::Through(gateway) => Ok(Stream::Other((gateway.connect)().await?)),
+        }
+    }
+
+    /// The headers of every request.
+    pub(crate) fn headers(&self) -> HeaderMap {
+        let (host, mut headers) = match self {
+            Self::Straight(_) => (HeaderValue::from_static("guest"), HeaderMap::new()),
+            Self::Through(gateway) => (gateway.host.clone(), gateway.headers.clone()),
+        };
+        headers.insert(header::HOST, host);
+        headers
+    }
+
+    /// Whether large files may leave HTTP.
+    pub(crate) fn has_lanes(&self) -> bool {
+        matches!(self, Self::Straight(_))
+    }
+}
