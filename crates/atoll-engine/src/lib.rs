@@ -6,6 +6,7 @@
 //! It knows nothing of HTTP, tenants or templates: layers come in as
 //! directories, and bytes go to the guest through [`Sandbox::dial`].
 
+mod attach;
 mod bundle;
 mod cgroup;
 mod config;
@@ -28,6 +29,7 @@ mod tier_verdict;
 
 pub mod host;
 
+pub use attach::{RunningSandbox, attach, running_sandboxes};
 pub use cgroup::CgroupLayout;
 pub use config::{
     EngineConfig, GUEST_IN_LAYER, GUEST_PORT, OciRuntimeChoice, PASSAGE_OPEN, PASSAGE_PORT,
@@ -44,6 +46,6 @@ pub use network::{
 };
 pub use reconcile::{reconcile, reconcile_home};
 pub use record::{Ended, SandboxRecord};
-pub use runtime::{CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
+pub use runtime::{AttachError, CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
 pub use spec::{Attachment, SandboxSpec};
 pub use tier_verdict::{TierVerdict, remember_verdict, remembered_verdict};
