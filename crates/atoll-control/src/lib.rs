@@ -1,11 +1,12 @@
-//! Decisions of Atoll: live sandboxes, outcomes, templates and identity
-//! today; life cycle and pools with the server.
+//! Decisions of Atoll: life cycle, live sandboxes, outcomes, templates and
+//! identity.
 //!
 //! **Invariant**: nothing here knows HTTP framing, mounts or namespaces.
 //! Sandboxes come from [`atoll_engine::Runtime`], bytes from [`atoll_store`].
 
 pub mod identity;
 pub mod isolation;
+pub mod lifecycle;
 mod live;
 pub mod outcome;
 pub mod running;

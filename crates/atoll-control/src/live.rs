@@ -10,6 +10,8 @@ use atoll_engine::{
     CreateError, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec, Stats,
 };
 use atoll_guest_client::{GuestClient, GuestError, InitRequest};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// A guest that has not come up by then never will.
 const READY_BOUND: Duration = Duration::from_secs(30);
@@ -51,15 +53,21 @@ impl LiveSandbox {
         spec: SandboxSpec,
         init: InitRequest,
     ) -> Result<Self, OpenError> {
+        Self::open_with_token(runtime, spec, init, random_token()?).await
+    }
+
+    /// The same with a secret that the caller made, and knows again after a restart.
+    ///
+    /// # Errors
+    /// As for [`LiveSandbox::open`].
+    pub async fn open_with_token(
+        runtime: Arc<dyn Runtime>,
+        spec: SandboxSpec,
+        init: InitRequest,
+        token: String,
+    ) -> Result<Self, OpenError> {
         let sandbox = blocking(move || runtime.create(&spec)).await??;
-        let sandbox: Arc<dyn Sandbox> = Arc::from(sandbox);
-        let token = random_token()?;
-        let dialed = Arc::clone(&sandbox);
-        let dial = Arc::new(move |port: u16| -> io::Result<TcpStream> { dialed.dial(port) });
-        let live = Self {
-            sandbox,
-            guest: GuestClient::new(dial, token.clone()),
-        };
+        let live = Self::known(sandbox, token.clone());
         let init = InitRequest {
             access_token: Some(token),
             ..init
@@ -78,6 +86,18 @@ impl LiveSandbox {
                 };
                 Err(OpenError::Guest { source, ending })
             }
+        }
+    }
+
+    /// A sandbox that runs already, and whose guest knows `token`.
+    #[must_use]
+    pub fn known(sandbox: Box<dyn Sandbox>, token: String) -> Self {
+        let sandbox: Arc<dyn Sandbox> = Arc::from(sandbox);
+        let dialed = Arc::clone(&sandbox);
+        let dial = Arc::new(move |port: u16| -> io::Result<TcpStream> { dialed.dial(port) });
+        Self {
+            sandbox,
+            guest: GuestClient::new(dial, token),
         }
     }
 
@@ -109,6 +129,25 @@ impl LiveSandbox {
         self.ask(move |sandbox| sandbox.set_network(&policy)).await
     }
 
+    /// Ends it `left` from now, also with nobody watching.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub async fn end_after(&self, left: Duration) -> Result<(), SandboxError> {
+        self.ask(move |sandbox| sandbox.end_after(left)).await
+    }
+
+    /// Waits until its processes have ended, for as long as it takes.
+    ///
+    /// # Errors
+    /// When it cannot be watched.
+    pub async fn ended(&self) -> io::Result<()> {
+        let signal = self.sandbox.end_signal()?;
+        // SAFETY: an `OwnedFd` is open and the same descriptor until it is dropped, here with `signal`.
+        let signal = unsafe { AsyncFd::register_with_interest(signal, Interest::READABLE) }?;
+        signal.readable().await.map(drop)
+    }
+
     /// Why it ended, if it ends within `bound`.
     ///
     /// # Errors
@@ -137,14 +176,16 @@ impl LiveSandbox {
 }
 
 /// Runs engine calls, which block, beside the asynchronous world.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(io::Error::other)
 }
 
 /// 32 random bytes as text.
-fn random_token() -> io::Result<String> {
+pub(crate) fn random_token() -> io::Result<String> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::disk::Disks;
 use crate::lease::HostLock;
 use crate::record::Records;
-use crate::{SandboxRecord, network, reconcile};
+use crate::{SandboxId, SandboxRecord, network, reconcile};
 
 /// What [`sweep`] found.
 #[derive(Debug, Default, Serialize)]
@@ -72,6 +72,14 @@ fn remove_strays() -> io::Result<usize> {
 /// When the records cannot be read.
 pub fn sandboxes(home: &Path) -> io::Result<Vec<SandboxRecord>> {
     Records::new(home.join("sandboxes")).list()
+}
+
+/// What the home at `home` knows of one sandbox, also after its end.
+///
+/// # Errors
+/// When the record cannot be read.
+pub fn sandbox_record(home: &Path, id: &SandboxId) -> io::Result<Option<SandboxRecord>> {
+    Records::new(home.join("sandboxes")).get(id)
 }
 
 /// Layers on which sandboxes of any home stand now.

@@ -17,7 +17,7 @@ use crate::host::file::{self, make_dir, remove_tree, write_state};
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
 use crate::network::HostNetwork;
-use crate::{NetworkPolicy, SandboxId, SandboxSpec, SlotRange, Tier};
+use crate::{Attachment, NetworkPolicy, SandboxId, SandboxSpec, SlotRange, Tier};
 
 /// First uid of slot 0: above `/etc/subuid` ranges and above what systemd gives to containers.
 const UID_FLOOR: u32 = 0x7000_0000;
@@ -36,9 +36,17 @@ pub(crate) struct Lease {
     pub(crate) network: Option<LeasedNetwork>,
     #[serde(default)]
     pub(crate) tier: Tier,
+    /// Whether it may live without a client.
+    #[serde(default = "bound_to_its_client")]
+    pub(crate) attachment: Attachment,
     /// Layers the sandbox stands on; they must not be removed below it.
     #[serde(default)]
     pub(crate) layers: Vec<PathBuf>,
+}
+
+/// Leases written before there was a choice.
+fn bound_to_its_client() -> Attachment {
+    Attachment::Client
 }
 
 /// The network side of a slot.
@@ -118,6 +126,7 @@ impl HostLock {
             sandbox: spec.id.clone(),
             network,
             tier,
+            attachment: spec.attachment,
             layers: spec.layers.clone(),
         };
         creates(HostObject::SlotDirectory, || make_dir(&lease.dir(), 0o711))?;

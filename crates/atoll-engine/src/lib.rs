@@ -6,6 +6,7 @@
 //! It knows nothing of HTTP, tenants or templates: layers come in as
 //! directories, and bytes go to the guest through [`Sandbox::dial`].
 
+mod attach;
 mod bundle;
 mod cgroup;
 mod config;
@@ -28,13 +29,14 @@ mod tier_verdict;
 
 pub mod host;
 
+pub use attach::{RunningSandbox, attach, running_sandboxes};
 pub use cgroup::CgroupLayout;
 pub use config::{
     EngineConfig, GUEST_IN_LAYER, GUEST_PORT, OciRuntimeChoice, PASSAGE_OPEN, PASSAGE_PORT,
     PASSAGE_REFUSED, RUN_DIR,
 };
 pub use doctor::{Check, Verdict, inspect_host};
-pub use housekeeping::{Swept, layers_in_use, sandboxes, sweep, sweep_preview};
+pub use housekeeping::{Swept, layers_in_use, sandbox_record, sandboxes, sweep, sweep_preview};
 pub use id::{InvalidSandboxId, SandboxId};
 pub use limits::{Limits, LimitsError, Outcome, open_files_ceiling};
 pub use monitor::run as run_monitor;
@@ -44,6 +46,6 @@ pub use network::{
 };
 pub use reconcile::{reconcile, reconcile_home};
 pub use record::{Ended, SandboxRecord};
-pub use runtime::{CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
+pub use runtime::{AttachError, CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
 pub use spec::{Attachment, SandboxSpec};
 pub use tier_verdict::{TierVerdict, remember_verdict, remembered_verdict};

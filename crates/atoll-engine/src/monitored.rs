@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -222,8 +222,20 @@ fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report
     ))
 }
 
+/// Asks the monitor at `control`; no answer when it ends without one, and an
+/// error of the kind `WouldBlock` when it takes longer than `bound`.
+pub(crate) fn ask(
+    control: &Path,
+    question: &Question,
+    bound: Duration,
+) -> io::Result<Option<Answer>> {
+    let mut stream = UnixStream::connect(control)?;
+    send(&mut stream, question)?;
+    receive(&stream, Some(bound))
+}
+
 /// A sandbox with a monitor beside it.
-struct MonitoredSandbox {
+pub(crate) struct MonitoredSandbox {
     id: SandboxId,
     records: Records,
     control: PathBuf,
@@ -236,7 +248,7 @@ struct MonitoredSandbox {
 }
 
 impl MonitoredSandbox {
-    fn attach(
+    pub(crate) fn attach(
         id: SandboxId,
         tier: Tier,
         records: Records,
@@ -263,12 +275,13 @@ impl MonitoredSandbox {
     fn ask(&self, question: &Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
         let failed = |error: io::Error| match error.kind() {
             // It ended while we asked.
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => SandboxError::Gone,
+            io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::NotFound => SandboxError::Gone,
             _ => SandboxError::Failed(format!("the monitor does not answer: {error}")),
         };
-        let mut stream = UnixStream::connect(&self.control).map_err(|_| SandboxError::Gone)?;
-        send(&mut stream, question).map_err(failed)?;
-        match receive(&stream, Some(bound)) {
+        match ask(&self.control, question, bound) {
             Ok(Some(Answer::Failed(what))) => Err(SandboxError::Failed(what)),
             Ok(Some(answer)) => Ok(Some(answer)),
             Ok(None) => Err(SandboxError::Gone),
@@ -397,6 +410,14 @@ impl Sandbox for MonitoredSandbox {
             .map_err(|error| SandboxError::Failed(error.to_string()))?;
         self.ask_now(&Question::SetNetwork(policy.clone()))
             .map(drop)
+    }
+
+    fn end_after(&self, left: Duration) -> Result<(), SandboxError> {
+        self.ask_now(&Question::EndAfter(left)).map(drop)
+    }
+
+    fn end_signal(&self) -> io::Result<OwnedFd> {
+        self.init.try_clone()
     }
 
     fn halt(&self) -> Result<PathBuf, SandboxError> {

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,6 +94,19 @@ pub trait Sandbox: Dial {
     /// was made without, when the sandbox is gone or the kernel refuses.
     fn set_network(&self, policy: &NetworkPolicy) -> Result<(), SandboxError>;
 
+    /// Ends it `left` from now, also with nobody watching, whatever was asked for before.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    fn end_after(&self, left: Duration) -> Result<(), SandboxError>;
+
+    /// A descriptor that becomes readable when its processes have ended. What
+    /// it had on this host may still be on its way out: see [`Sandbox::wait`].
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    fn end_signal(&self) -> io::Result<OwnedFd>;
+
     /// Ends every process but keeps the disk, whose changes over the layers
     /// can then be read below the returned directory (owners as inside).
     ///
@@ -123,6 +137,9 @@ pub struct Stats {
     pub throttled_usec: u64,
     /// Memory in use, in bytes.
     pub memory_bytes: u64,
+    /// What of it holds files and can be had back.
+    #[serde(default)]
+    pub memory_cache_bytes: u64,
     /// Most memory ever in use, in bytes.
     pub memory_peak_bytes: u64,
     /// Processes ended by the kernel for memory.
@@ -163,6 +180,20 @@ pub enum CreateError {
     },
     /// The monitor could not be started or did not answer.
     #[error("the monitor of the sandbox failed: {0}")]
+    Monitor(String),
+}
+
+/// Why there is no way to a sandbox that should run.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// It does not run, or not in this home.
+    #[error("no such sandbox runs in this home")]
+    Gone,
+    /// The host did not let us look.
+    #[error("cannot look for the sandbox")]
+    Host(#[source] io::Error),
+    /// Its monitor lives and says nothing useful.
+    #[error("the monitor of the sandbox does not introduce it: {0}")]
     Monitor(String),
 }
 

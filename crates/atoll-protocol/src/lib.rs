@@ -4,16 +4,21 @@
 //! - [`connect`]: framing and error codes of the Connect protocol.
 //! - [`init`]: what the host tells a guest before it lets anybody in.
 //! - [`lane`]: large files between host and guest.
+//! - [`rest`]: requests and answers of the control plane.
 //! - [`signature`]: what lets a bare URL read or write one file.
 //! - [`status`]: how the end of a command is spelled.
 
 pub mod connect;
 pub mod init;
 pub mod lane;
+pub mod rest;
 pub mod signature;
 pub mod status;
 
 pub use init::InitRequest;
+
+/// Version of envd whose clients find everything that they look for in a guest.
+pub const ENVD_VERSION: &str = "0.6.13";
 
 /// Port on which the guest of a sandbox listens.
 pub const ENVD_PORT: u16 = 49983;

@@ -82,6 +82,10 @@ pub(crate) enum Question {
     Freeze,
     Thaw,
     SetNetwork(NetworkPolicy),
+    /// Ends it this much later than now, whatever was said before.
+    EndAfter(Duration),
+    /// How to reach it, for who did not start it.
+    Introduce,
     Halt,
     /// Answered when the sandbox has ended.
     Wait,
@@ -94,6 +98,7 @@ pub(crate) enum Question {
 pub(crate) enum Answer {
     Done,
     Stats(Stats),
+    Ready(Ready),
     /// Directory with the changes over the layers.
     Halted(PathBuf),
     Ended(Outcome),

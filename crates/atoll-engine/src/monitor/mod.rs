@@ -29,6 +29,7 @@ use crate::host::mount::private_mount_namespace;
 use message::{Answer, Failure, MonitorRequest, Report};
 use watch::Ending;
 
+pub(crate) use assemble::control_path;
 pub(crate) use dismantle::{dismantle, release};
 
 /// Body of the hidden command `atoll monitor`.

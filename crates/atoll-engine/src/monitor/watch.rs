@@ -41,10 +41,7 @@ pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Resul
     let _ = Disks::new(request.config.disks()).refill(&request.spec.limits);
 
     let mut watch = Watch {
-        deadline: request
-            .spec
-            .lifetime
-            .map(|lifetime| Instant::now() + lifetime),
+        lifetime: Lifetime::of(request.spec.lifetime),
         spec: &request.spec,
         running: &running,
         records: Records::new(request.config.records()),
@@ -80,8 +77,41 @@ fn termination_signals() -> io::Result<OwnedFd> {
     }
 }
 
+/// How long a sandbox lives, counted from when it began to be watched.
+struct Lifetime {
+    began: Instant,
+    limit: Option<Duration>,
+}
+
+impl Lifetime {
+    fn of(limit: Option<Duration>) -> Self {
+        Self {
+            began: Instant::now(),
+            limit,
+        }
+    }
+
+    /// Lets it end `left` from now.
+    fn end_after(&mut self, left: Duration) {
+        self.limit = Some(self.began.elapsed().saturating_add(left));
+    }
+
+    /// What is left of it; nothing is known of the end of one without a limit.
+    fn left(&self) -> Option<Duration> {
+        self.limit
+            .map(|limit| limit.saturating_sub(self.began.elapsed()))
+    }
+
+    fn ended(&self) -> Outcome {
+        let limit = self.limit.unwrap_or_default().as_millis();
+        Outcome::LifetimeEnded {
+            limit_ms: u64::try_from(limit).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 struct Watch<'a> {
-    deadline: Option<Instant>,
+    lifetime: Lifetime,
     spec: &'a SandboxSpec,
     running: &'a Running,
     records: Records,
@@ -95,14 +125,9 @@ impl<'a> Watch<'a> {
     fn until_the_end(&mut self, terminate: &OwnedFd) -> io::Result<Outcome> {
         let stdin = io::stdin();
         loop {
-            let timeout = self
-                .deadline
-                .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = self.lifetime.left();
             if timeout == Some(Duration::ZERO) {
-                let limit_ms = self.spec.lifetime.map_or(0, |lifetime| {
-                    u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX)
-                });
-                return Ok(Outcome::LifetimeEnded { limit_ms });
+                return Ok(self.lifetime.ended());
             }
             let mut sources = vec![
                 PollFd::new(terminate, PollFlags::IN),
@@ -217,6 +242,11 @@ impl<'a> Watch<'a> {
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
             Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
             Question::SetNetwork(policy) => self.set_network(&policy).map(|()| Answer::Done),
+            Question::EndAfter(left) => {
+                self.lifetime.end_after(left);
+                Ok(Answer::Done)
+            }
+            Question::Introduce => Ok(Answer::Ready(self.running.ready())),
             Question::Halt => self.halt().map(Answer::Halted),
             Question::Wait => {
                 self.waiting.push(client);
@@ -317,6 +347,21 @@ fn why_it_ended(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lifetime_can_be_set_anew_and_tells_how_long_it_was() {
+        let mut lifetime = Lifetime::of(Some(Duration::from_secs(60)));
+        assert!(lifetime.left().unwrap() > Duration::from_secs(50));
+        lifetime.end_after(Duration::ZERO);
+        assert_eq!(lifetime.left(), Some(Duration::ZERO));
+        let Outcome::LifetimeEnded { limit_ms } = lifetime.ended() else {
+            panic!("another end");
+        };
+        assert!(limit_ms < 60_000);
+        lifetime.end_after(Duration::MAX);
+        assert!(lifetime.left().unwrap() > Duration::from_secs(60));
+        assert_eq!(Lifetime::of(None).left(), None);
+    }
 
     #[test]
     fn an_end_after_a_kill_for_memory_is_the_memory_limit() {

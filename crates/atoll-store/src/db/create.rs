@@ -209,6 +209,21 @@ impl Database {
         }))
     }
 
+    /// Forgets the idempotency key that `sandbox` was made with, if any: its
+    /// creation was undone, and the request may be repeated.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub async fn forget_idempotency_key_of(&self, sandbox: &str) -> Result<(), DatabaseError> {
+        write!(self, |pool| {
+            sqlx::query("DELETE FROM idempotency_keys WHERE sandbox_id = $1")
+                .bind(sandbox)
+                .execute(pool)
+                .await?;
+        });
+        Ok(())
+    }
+
     /// Forgets an idempotency key, so that a request whose creation failed can be repeated.
     ///
     /// # Errors

@@ -87,7 +87,8 @@ impl Running {
     }
 }
 
-fn control_path(lease: &Lease) -> PathBuf {
+/// Where the monitor of `lease` listens.
+pub(crate) fn control_path(lease: &Lease) -> PathBuf {
     lease.dir().join("control.sock")
 }
 

@@ -1,0 +1,410 @@
+//! Making a sandbox: the row first, then the sandbox, then everybody may see it.
+//!
+//! All of it is done in a task of its own: a client that hangs up half-way
+//! stops nothing. What comes out then is kept if the client gave an
+//! idempotency key, by which it can ask again, and undone if not: nobody
+//! would ever know its name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_engine::{Attachment, Limits, Outcome, SandboxId, SandboxSpec, Tier, open_files_ceiling};
+use atoll_guest_client::InitRequest;
+use atoll_protocol::ENVD_VERSION;
+use atoll_store::db::{self, Change, Idempotency, Metadata, NewSandbox, Sandbox, SandboxState};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+use super::admission::Admitted;
+use super::ending::destroy_until_gone;
+use super::task::{Order, SandboxTask};
+use super::view::json;
+use super::{
+    CreateError, CreateWish, IdempotencyKey, Lifecycle, LifecycleView, PortAccess, Registration,
+    SandboxView, Shared, Step,
+};
+use crate::LiveSandbox;
+use crate::identity::{Caller, EnvdToken, SandboxSecrets, now_ms};
+use crate::live::random_token;
+use crate::running::Running;
+use crate::service;
+use crate::templates::Template;
+
+/// What a sandbox may take from its first process to its first command; with
+/// nobody watching, it ends then.
+const BIRTH_BOUND: Duration = Duration::from_secs(300);
+/// How long an idempotency key is remembered.
+const IDEMPOTENCY_KEPT_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// A sandbox that was made, and the caller's way in.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// What is known of it.
+    pub view: SandboxView,
+    /// Opens its guest to the caller.
+    pub token: EnvdToken,
+    /// Opens its ports, when not everybody may come.
+    pub traffic_token: Option<String>,
+}
+
+/// How to find a sandbox in the engine again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Handle {
+    tier: Tier,
+}
+
+impl Lifecycle {
+    /// Makes a sandbox that takes commands. Of requests with the same
+    /// idempotency key one makes it and the others get the same.
+    ///
+    /// # Errors
+    /// When it cannot be made as it was asked for; then nothing is left of it.
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        wish: CreateWish,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Created, CreateError> {
+        let (reply, answer) = oneshot::channel();
+        let (shared, caller) = (Arc::clone(&self.shared), caller.clone());
+        tokio::spawn(async move {
+            let mut creation = Creation {
+                shared,
+                caller,
+                wish,
+                key,
+                reply: Some(reply),
+            };
+            let result = creation.run().await;
+            if let Some(reply) = creation.reply.take() {
+                // Somebody who does not wait for a failure needs none.
+                let _ = reply.send(result);
+            }
+        });
+        answer.await.unwrap_or(Err(CreateError::Stopping))
+    }
+}
+
+/// One creation under way.
+struct Creation {
+    shared: Arc<Shared>,
+    caller: Caller,
+    wish: CreateWish,
+    key: Option<IdempotencyKey>,
+    reply: Option<oneshot::Sender<Result<Created, CreateError>>>,
+}
+
+/// What is decided before anything is made.
+struct Plan {
+    id: SandboxId,
+    template: Template,
+    spec: SandboxSpec,
+    init: InitRequest,
+    secrets: SandboxSecrets,
+}
+
+impl Creation {
+    async fn run(&mut self) -> Result<Created, CreateError> {
+        let shared = Arc::clone(&self.shared);
+        let settings = &shared.foundation.settings;
+        self.wish.check(settings.lifetime_max)?;
+        self.wish.traffic.ingress.check()?;
+        let template = shared.template(&self.caller, &self.wish.template).await?;
+        let plan = self.plan(template)?;
+        let tenant = self.caller.tenant;
+        let admitted = shared
+            .admission
+            .enter(tenant)
+            .ok_or(CreateError::TooMany(settings.sandboxes_max))?;
+        // Before the row: what has no task is taken for what a crash left.
+        let (registration, orders) = Registration::take(&shared, &plan.id)
+            .ok_or_else(|| std::io::Error::other("the id of a new sandbox is taken"))?;
+        let row = match self.write_intent(&plan).await? {
+            db::Created::New(row) => *row,
+            db::Created::Repeated { sandbox_id } => {
+                return shared.repeated(&self.caller, &sandbox_id).await;
+            }
+            db::Created::OtherRequest => return Err(CreateError::OtherRequest),
+        };
+        let id = plan.id.clone();
+        let mut newborn = Newborn {
+            shared: Arc::clone(&shared),
+            row,
+            registration,
+            orders,
+            admitted,
+        };
+        match self.make(&mut newborn, plan).await {
+            Ok((live, traffic_token)) => self.introduce(newborn, live, traffic_token).await,
+            Err(error) => {
+                let detail = chain(&error);
+                tracing::warn!("sandbox {id} was not made: {detail}");
+                newborn.undo(None, &Outcome::Crashed { detail }).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn plan(&self, template: Template) -> Result<Plan, CreateError> {
+        let settings = &self.shared.foundation.settings;
+        let network = self.wish.traffic.egress.policy(&settings.network)?;
+        let id = SandboxId::random()?;
+        let limits = template.resources.apply(&settings.limits);
+        let limits = Limits {
+            open_files: limits.open_files.min(open_files_ceiling()),
+            ..limits
+        };
+        let mut variables = template.env.clone();
+        variables.extend([
+            ("E2B_SANDBOX".to_owned(), "true".to_owned()),
+            ("E2B_SANDBOX_ID".to_owned(), id.to_string()),
+            ("E2B_TEMPLATE_ID".to_owned(), template.id.to_string()),
+        ]);
+        variables.extend(self.wish.environment.clone());
+        let traffic_token = match self.wish.traffic.ingress.access {
+            PortAccess::Everybody => None,
+            PortAccess::TokenHolders => Some(random_token()?),
+        };
+        Ok(Plan {
+            spec: SandboxSpec {
+                hostname: id.to_string(),
+                id: id.clone(),
+                layers: Vec::new(),
+                limits,
+                network,
+                env: BTreeMap::new(),
+                lifetime: Some(self.wish.timeout.saturating_add(BIRTH_BOUND)),
+                attachment: Attachment::Detached,
+            },
+            init: InitRequest {
+                env_vars: Some(variables),
+                default_user: Some(template.user.clone()),
+                default_workdir: Some(template.workdir.clone()),
+                ..InitRequest::default()
+            },
+            secrets: SandboxSecrets {
+                guest_token: random_token()?,
+                environment: self.wish.environment.clone(),
+                traffic_token,
+            },
+            id,
+            template,
+        })
+    }
+
+    async fn write_intent(&self, plan: &Plan) -> Result<db::Created, CreateError> {
+        let foundation = &self.shared.foundation;
+        let now_ms = now_ms();
+        let sealed = foundation
+            .identity
+            .sealer
+            .seal_sandbox(plan.id.as_str(), &plan.secrets)?;
+        let new = NewSandbox {
+            sandbox_id: plan.id.to_string(),
+            tenant_id: self.caller.tenant,
+            key_id: self.caller.key,
+            template_id: plan.template.id.to_string(),
+            template_name: plan.template.name.to_string(),
+            metadata: Metadata(self.wish.metadata.clone()),
+            limits: json(&plan.spec.limits),
+            network: json(&self.wish.traffic),
+            lifecycle: json(&LifecycleView::default()),
+            sealed,
+            envd_version: ENVD_VERSION.to_owned(),
+            client: self.wish.client(),
+            agent_id: self.caller.agent_id.clone(),
+            task_id: self.caller.task_id.clone(),
+            created_at_ms: now_ms,
+            end_at_ms: now_ms.saturating_add(millis(self.wish.timeout)),
+        };
+        let idempotency = self.key.as_ref().map(|key| Idempotency {
+            key: key.as_str().to_owned(),
+            request_digest: self.wish.digest(),
+            not_before_ms: now_ms - IDEMPOTENCY_KEPT_MS,
+        });
+        let written = Step::WriteIntent.around(foundation.database.create_sandbox(
+            &foundation.fence,
+            &new,
+            idempotency.as_ref(),
+        ));
+        Ok(written.await?)
+    }
+
+    /// Makes what the row says, up to its first command.
+    async fn make(
+        &self,
+        newborn: &mut Newborn,
+        plan: Plan,
+    ) -> Result<(LiveSandbox, Option<String>), CreateError> {
+        let Plan {
+            id,
+            template,
+            mut spec,
+            init,
+            secrets,
+        } = plan;
+        let foundation = &self.shared.foundation;
+        // Closed only with the process.
+        let _turn = self.shared.creations.acquire().await.ok();
+        let held = foundation.catalog.hold_layers().await?;
+        spec.layers = foundation.catalog.layer_directories(&template).await?;
+        let runtime = Arc::clone(&foundation.runtime);
+        let tier = runtime.tier();
+        let opening = LiveSandbox::open_with_token(runtime, spec, init, secrets.guest_token);
+        let live = Step::MakeSandbox.around(opening).await?;
+        drop(held);
+        let furnished = async {
+            service::start(&live, &template).await?;
+            let now_ms = now_ms();
+            let change = Change {
+                state: Some(SandboxState::Running),
+                intent: Some(None),
+                started_at_ms: Some(now_ms),
+                end_at_ms: Some(now_ms.saturating_add(millis(self.wish.timeout))),
+                handle: Some(json(&Handle { tier })),
+                ..Change::default()
+            };
+            let written = foundation.database.change_sandbox(
+                &foundation.fence,
+                id.as_str(),
+                newborn.row.expected(),
+                &change,
+            );
+            newborn.row = Step::WriteRunning.around(written).await?;
+            Step::SetEnd
+                .around(live.end_after(self.wish.timeout))
+                .await?;
+            Ok(())
+        };
+        match furnished.await {
+            Ok(()) => Ok((live, secrets.traffic_token)),
+            Err(error) => {
+                destroy_until_gone(&live, None).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets everybody see it, and tells who asked for it.
+    async fn introduce(
+        &mut self,
+        newborn: Newborn,
+        live: LiveSandbox,
+        traffic_token: Option<String>,
+    ) -> Result<Created, CreateError> {
+        let shared = Arc::clone(&self.shared);
+        let foundation = &shared.foundation;
+        let (id, tenant) = (live.sandbox().id().clone(), self.caller.tenant);
+        foundation.access.begin_sandbox(id.clone(), tenant);
+        let granted = async {
+            let view = SandboxView::try_from(newborn.row.clone())?;
+            let granting = foundation.access.grant(&self.caller, &id);
+            let token = Step::GrantToken.around(granting).await?;
+            Ok(Created {
+                view,
+                token,
+                traffic_token: traffic_token.clone(),
+            })
+        };
+        let created = match granted.await {
+            Ok(created) => created,
+            Err(error) => {
+                let detail = chain(&error);
+                newborn.undo(Some(live), &Outcome::Crashed { detail }).await;
+                return Err(error);
+            }
+        };
+        let ingress = created.view.traffic.ingress.ingress(traffic_token);
+        let running = Arc::new(Running {
+            id: id.clone(),
+            tenant,
+            live: live.clone(),
+            ingress,
+        });
+        foundation.running.insert(Arc::clone(&running));
+        let reply = self.reply.take();
+        let is_told = reply.is_some_and(|reply| reply.send(Ok(created.clone())).is_ok());
+        if is_told || self.key.is_some() {
+            shared.note(&id, "sandbox started").await;
+            newborn.live_on(running);
+        } else {
+            newborn.undo(Some(live), &Outcome::ClientGone).await;
+        }
+        Ok(created)
+    }
+}
+
+impl Shared {
+    /// What an earlier request with the same idempotency key made.
+    async fn repeated(&self, caller: &Caller, sandbox: &str) -> Result<Created, CreateError> {
+        let foundation = &self.foundation;
+        let row = foundation.database.sandbox(caller.tenant, sandbox).await?;
+        let row = row.ok_or(CreateError::Ended)?;
+        match row.state {
+            SandboxState::Creating => return Err(CreateError::InProgress),
+            SandboxState::Killing => return Err(CreateError::Ended),
+            SandboxState::Running
+            | SandboxState::Pausing
+            | SandboxState::Paused
+            | SandboxState::Resuming => {}
+        }
+        // It runs, and cannot be reached yet: its creation is in its last steps.
+        let running = foundation.running.get(sandbox);
+        let running = running.ok_or(CreateError::InProgress)?;
+        Ok(Created {
+            token: foundation.access.grant(caller, &running.id).await?,
+            traffic_token: running.ingress.traffic_token.clone(),
+            view: row.try_into()?,
+        })
+    }
+}
+
+/// A sandbox that has a row, and no task of its own yet.
+struct Newborn {
+    shared: Arc<Shared>,
+    row: Sandbox,
+    registration: Registration,
+    orders: mpsc::Receiver<Order>,
+    admitted: Admitted,
+}
+
+impl Newborn {
+    /// Takes everything back.
+    async fn undo(self, live: Option<LiveSandbox>, outcome: &Outcome) {
+        let Self { shared, row, .. } = &self;
+        let foundation = &shared.foundation;
+        foundation.running.remove(&self.registration.id);
+        foundation.access.end_sandbox(&self.registration.id);
+        if let Some(live) = live {
+            destroy_until_gone(&live, None).await;
+        }
+        shared.forget_idempotency_key(&row.sandbox_id).await;
+        shared.bury(row, outcome).await;
+    }
+
+    /// Hands it to the task that is its only writer from now on.
+    fn live_on(self, running: Arc<Running>) {
+        SandboxTask::start(
+            self.row,
+            running,
+            self.orders,
+            (self.registration, self.admitted),
+        );
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// An error with all its causes.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,181 @@
+//! The life of a sandbox, from the wish to the tombstone.
+//!
+//! ```text
+//!            create               timeout, network
+//!               │                     ┌───┐
+//!               ▼                     ▼   │
+//!   (row) ── Creating ───────────▶ Running ┘ ── kill, end of its time ──▶ Killing ──▶ (tombstone)
+//!               │   it takes commands  │                                    ▲  │
+//!               │                      └── ended by itself ─────────────────┼──┘
+//!               └── cannot be made, or nobody waits for it any more ────────┘
+//! ```
+//!
+//! `Paused`, with `Pausing` and `Resuming` around it, will lie beside `Running`.
+//!
+//! **Invariant: one task writes the state of a sandbox** (`task.rs`; while it
+//! is being made, `create.rs`). Everybody else sends it an order or reads the
+//! database. **Invariant: the intent is stored before the effect**, so a crash
+//! at any step can be finished or undone by the next start (`restart.rs`);
+//! [`Step`] names each of them, for tests that kill the server there.
+//! **Invariant: nobody new comes in while a sandbox is being ended**: it
+//! leaves [`RunningSandboxes`] and its tokens end before its processes do.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `create.rs` | from the wish to `Running`, or back to nothing |
+//! | `task.rs`, `ending.rs` | the one writer of a running sandbox, and its last steps |
+//! | `restart.rs` | rows against what runs: at each start, and on a timer |
+//! | `kill.rs`, `timeout.rs`, `connect.rs`, `egress.rs` | the orders that clients give |
+//! | `view.rs`, `observe.rs` | what clients are told |
+//! | `sampler.rs`, `journal.rs` | what the host saw of it |
+//! | `wish.rs`, `traffic.rs`, `template_reference.rs` | what clients ask for, checked |
+//! | `admission.rs` | how many at once |
+
+mod admission;
+mod connect;
+mod create;
+mod egress;
+mod ending;
+mod error;
+mod journal;
+mod kill;
+mod observe;
+mod restart;
+mod sampler;
+mod settings;
+mod step;
+mod task;
+mod template_reference;
+mod timeout;
+mod traffic;
+mod view;
+mod wish;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use atoll_engine::{Runtime, SandboxId};
+use atoll_store::db::{Database, Fence};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::identity::{Access, Identity};
+use crate::running::RunningSandboxes;
+use crate::templates::TemplateCatalog;
+
+pub use create::Created;
+pub use error::{CreateError, OperationError};
+pub use restart::{Reconciled, RestartError};
+pub use settings::Settings;
+pub use step::Step;
+pub use template_reference::{InvalidTemplateReference, TemplateReference};
+pub use timeout::Extension;
+pub use traffic::{Egress, IngressWish, InvalidTraffic, PortAccess, Traffic};
+pub use view::{LifecycleView, SandboxView};
+pub use wish::{CreateWish, IdempotencyKey, InvalidWish};
+
+use admission::Admission;
+use task::Order;
+
+/// Creations under way at once; others wait for their turn.
+const CREATIONS_AT_ONCE: usize = 16;
+
+/// All sandboxes of this node. Clones are the same.
+#[derive(Clone)]
+pub struct Lifecycle {
+    shared: Arc<Shared>,
+}
+
+/// What a life cycle stands on.
+pub struct Foundation {
+    /// The home of this node.
+    pub home: PathBuf,
+    /// Where everything is written down.
+    pub database: Database,
+    /// The right to change this node's sandboxes.
+    pub fence: Fence,
+    /// Secrets of the home.
+    pub identity: Identity,
+    /// Who may reach which sandbox.
+    pub access: Arc<Access>,
+    /// What can be reached right now.
+    pub running: Arc<RunningSandboxes>,
+    /// What makes sandboxes.
+    pub runtime: Arc<dyn Runtime>,
+    /// What they are made from.
+    pub catalog: TemplateCatalog,
+    /// Bounds and defaults.
+    pub settings: Settings,
+}
+
+pub(super) struct Shared {
+    foundation: Foundation,
+    tasks: Mutex<HashMap<SandboxId, mpsc::Sender<Order>>>,
+    admission: Admission,
+    creations: Semaphore,
+}
+
+impl Lifecycle {
+    /// A life cycle that knows of no sandbox yet; see [`Lifecycle::reconcile`].
+    #[must_use]
+    pub fn new(foundation: Foundation) -> Self {
+        let admission = Admission::new(foundation.settings.sandboxes_max);
+        Self {
+            shared: Arc::new(Shared {
+                foundation,
+                tasks: Mutex::default(),
+                admission,
+                creations: Semaphore::new(CREATIONS_AT_ONCE),
+            }),
+        }
+    }
+
+    /// Bounds and defaults.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.shared.foundation.settings
+    }
+
+    /// What sandboxes are made from.
+    #[must_use]
+    pub fn catalog(&self) -> &TemplateCatalog {
+        &self.shared.foundation.catalog
+    }
+}
+
+impl Shared {
+    fn tasks(&self) -> MutexGuard<'_, HashMap<SandboxId, mpsc::Sender<Order>>> {
+        // Every change is a single step, so a panic elsewhere leaves it whole.
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of a sandbox among the tasks, until dropped.
+struct Registration {
+    shared: Arc<Shared>,
+    id: SandboxId,
+}
+
+impl Registration {
+    /// Takes the place of `id`, if nobody has it.
+    fn take(shared: &Arc<Shared>, id: &SandboxId) -> Option<(Self, mpsc::Receiver<Order>)> {
+        let (sender, orders) = mpsc::channel(task::ORDERS_WAITING);
+        let mut tasks = shared.tasks();
+        if tasks.contains_key(id) {
+            return None;
+        }
+        tasks.insert(id.clone(), sender);
+        drop(tasks);
+        let registration = Self {
+            shared: Arc::clone(shared),
+            id: id.clone(),
+        };
+        Some((registration, orders))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.shared.tasks().remove(&self.id);
+    }
+}

@@ -1,0 +1,134 @@
+//! What a sandbox uses, measured by the host every few seconds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_engine::{Limits, Stats};
+use atoll_store::db::{METRIC_INTERVAL_MS, MetricSample, Sandbox};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::Shared;
+use super::view::parse;
+use crate::identity::now_ms;
+use crate::running::Running;
+
+/// Measures one sandbox until dropped.
+pub(super) struct Sampler(JoinHandle<()>);
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Sampler {
+    pub(super) fn start(shared: &Arc<Shared>, running: &Arc<Running>, row: &Sandbox) -> Self {
+        let (shared, running) = (Arc::clone(shared), Arc::clone(running));
+        let limits: Limits = parse("set of limits", &row.limits).unwrap_or_default();
+        Self(tokio::spawn(async move {
+            sample(&shared, &running, &limits).await;
+        }))
+    }
+}
+
+async fn sample(shared: &Shared, running: &Running, limits: &Limits) {
+    let interval = Duration::from_millis(u64::try_from(METRIC_INTERVAL_MS).unwrap_or(5000));
+    let mut before: Option<(Instant, u64)> = None;
+    loop {
+        // Between two looks, so that a slow one does not pile up others.
+        if before.is_some() {
+            tokio::time::sleep(interval).await;
+        }
+        let Ok(stats) = running.live.stats().await else {
+            // Its task learns of the end by itself; one that cannot be measured now may be later.
+            before.get_or_insert((Instant::now(), 0));
+            continue;
+        };
+        let now = Instant::now();
+        let used = match before {
+            Some((then, cpu_usec)) if cpu_usec > 0 => millipercent(
+                stats.cpu_usec.saturating_sub(cpu_usec),
+                now.saturating_duration_since(then),
+            ),
+            _ => 0,
+        };
+        let is_first = before.is_none();
+        before = Some((now, stats.cpu_usec));
+        if is_first {
+            continue; // one look says nothing of a rate
+        }
+        let foundation = &shared.foundation;
+        let stored = foundation
+            .database
+            .record_sample(
+                &foundation.fence,
+                running.id.as_str(),
+                &of(&stats, limits, used),
+            )
+            .await;
+        if let Err(error) = stored {
+            tracing::warn!("a sample of {} is lost: {error}", running.id);
+        }
+    }
+}
+
+/// Use of one CPU, in thousandths of a percent.
+fn millipercent(cpu_usec: u64, time: Duration) -> i64 {
+    let time_usec = time.as_micros().max(1);
+    i64::try_from(u128::from(cpu_usec) * 100_000 / time_usec).unwrap_or(i64::MAX)
+}
+
+fn of(stats: &Stats, limits: &Limits, cpu_used_millipercent: i64) -> MetricSample {
+    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    MetricSample {
+        at_ms: now_ms(),
+        cpu_count: signed(limits.cpu_millis.div_ceil(1000)),
+        cpu_used_millipercent,
+        memory_used_bytes: signed(stats.memory_bytes.saturating_sub(stats.memory_cache_bytes)),
+        memory_total_bytes: signed(limits.memory_bytes()),
+        memory_cache_bytes: signed(stats.memory_cache_bytes),
+        disk_used_bytes: signed(stats.disk_total_bytes.saturating_sub(stats.disk_free_bytes)),
+        disk_total_bytes: signed(stats.disk_total_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_cpu_is_a_hundred_percent_of_one() {
+        let second = Duration::from_secs(1);
+        assert_eq!(millipercent(1_000_000, second), 100_000);
+        assert_eq!(millipercent(3_000_000, 2 * second), 150_000);
+        assert_eq!(millipercent(0, Duration::ZERO), 0);
+    }
+
+    #[test]
+    fn what_holds_files_is_not_in_use() {
+        let stats = Stats {
+            memory_bytes: 100,
+            memory_cache_bytes: 60,
+            disk_total_bytes: 50,
+            disk_free_bytes: 20,
+            ..Stats::default()
+        };
+        let limits = Limits {
+            cpu_millis: 1500,
+            ..Limits::default()
+        };
+        let sample = of(&stats, &limits, 7);
+        let expected = MetricSample {
+            at_ms: sample.at_ms,
+            cpu_count: 2,
+            cpu_used_millipercent: 7,
+            memory_used_bytes: 40,
+            memory_total_bytes: 1024 * 1024 * 1024,
+            memory_cache_bytes: 60,
+            disk_used_bytes: 30,
+            disk_total_bytes: 50,
+        };
+        assert_eq!(sample, expected);
+    }
+}

@@ -1,0 +1,29 @@
+//! Bounds and defaults of all sandboxes of a node.
+
+use std::time::Duration;
+
+use atoll_engine::{Limits, NetworkPolicy};
+
+/// Bounds and defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Sandboxes that one tenant has at once, at most.
+    pub sandboxes_max: usize,
+    /// How long one lives, at most, however often its time is extended.
+    pub lifetime_max: Duration,
+    /// Limits where a template names none.
+    pub limits: Limits,
+    /// What a sandbox may reach when its creation says nothing of it.
+    pub network: NetworkPolicy,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            sandboxes_max: 200,
+            lifetime_max: Duration::from_secs(24 * 60 * 60),
+            limits: Limits::default(),
+            network: NetworkPolicy::full(),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The task of one running sandbox: the only writer of its state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_engine::NetworkPolicy;
+use atoll_store::db::{Change, Sandbox};
+use tokio::sync::{mpsc, oneshot};
+
+use super::admission::Admitted;
+use super::ending::Ending;
+use super::sampler::Sampler;
+use super::view::json;
+use super::{OperationError, Registration, Shared, Step, Traffic};
+use crate::identity::now_ms;
+use crate::running::Running;
+
+/// Orders that wait while one is carried out; who comes later waits outside.
+pub(super) const ORDERS_WAITING: usize = 32;
+
+/// Longest sleep until the end of a sandbox: the host's clock may be set meanwhile.
+const CLOCK_LOOK: Duration = Duration::from_secs(30);
+
+/// Pause before a sandbox that could not be watched is watched again.
+const WATCH_PAUSE: Duration = Duration::from_secs(5);
+
+/// Where an order says what came of it.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, OperationError>>;
+
+/// What a client wants of a sandbox.
+pub(super) enum Order {
+    /// Another end of its time.
+    SetEnd { end: NewEnd, reply: Reply<Sandbox> },
+    /// Another policy, and how it is told.
+    SetNetwork {
+        traffic: Box<Traffic>,
+        policy: NetworkPolicy,
+        reply: Reply<()>,
+    },
+    /// The end.
+    Kill { reply: Reply<()> },
+}
+
+/// When a sandbox ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum NewEnd {
+    /// Then, sooner or later than before.
+    At(i64),
+    /// Then, unless it ends later anyway.
+    NotBefore(i64),
+}
+
+impl NewEnd {
+    fn after(self, current_ms: i64) -> i64 {
+        match self {
+            Self::At(end_ms) => end_ms,
+            Self::NotBefore(end_ms) => end_ms.max(current_ms),
+        }
+    }
+}
+
+/// What a task holds for as long as its sandbox is there.
+pub(super) type Places = (Registration, Admitted);
+
+/// The task of one running sandbox.
+pub(super) struct SandboxTask {
+    pub(super) shared: Arc<Shared>,
+    pub(super) row: Sandbox,
+    pub(super) running: Arc<Running>,
+    orders: mpsc::Receiver<Order>,
+    /// Until the tombstone is there.
+    _places: Places,
+}
+
+impl SandboxTask {
+    /// Takes over a sandbox that everybody can reach.
+    pub(super) fn start(
+        row: Sandbox,
+        running: Arc<Running>,
+        orders: mpsc::Receiver<Order>,
+        places: Places,
+    ) {
+        let task = Self {
+            shared: Arc::clone(&places.0.shared),
+            row,
+            running,
+            orders,
+            _places: places,
+        };
+        tokio::spawn(task.run());
+    }
+
+    async fn run(mut self) {
+        let sampler = Sampler::start(&self.shared, &self.running, &self.row);
+        let ended = ended(Arc::clone(&self.running));
+        tokio::pin!(ended);
+        let ending = loop {
+            tokio::select! {
+                biased;
+                () = &mut ended => break Ending::Found,
+                order = self.orders.recv() => match order {
+                    Some(Order::Kill { reply }) => match self.write_killing().await {
+                        Ok(()) => break Ending::Asked(reply),
+                        Err(error) => {
+                            let _ = reply.send(Err(error)); // who does not wait needs no answer
+                        }
+                    },
+                    Some(order) => self.carry_out(order).await,
+                    // The registration holds the other end for as long as this task lives.
+                    None => return,
+                },
+                () = until(self.row.end_at_ms) => break Ending::TimeOver,
+            }
+        };
+        drop(sampler);
+        self.end(ending).await;
+    }
+
+    async fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::SetEnd { end, reply } => {
+                let done = self.set_end(end).await;
+                let _ = reply.send(done); // who does not wait needs no answer
+            }
+            Order::SetNetwork {
+                traffic,
+                policy,
+                reply,
+            } => {
+                let done = self.set_network(&traffic, policy).await;
+                let _ = reply.send(done);
+            }
+            // It ends the loop, so it is not carried out here.
+            Order::Kill { reply } => {
+                let _ = reply.send(Err(OperationError::NotFound));
+            }
+        }
+    }
+
+    async fn set_end(&mut self, end: NewEnd) -> Result<Sandbox, OperationError> {
+        let end_at_ms = end.after(self.row.end_at_ms);
+        if end_at_ms == self.row.end_at_ms {
+            return Ok(self.row.clone());
+        }
+        let change = Change {
+            end_at_ms: Some(end_at_ms),
+            ..Change::default()
+        };
+        self.row = Step::WriteEnd.around(self.change(&change)).await?;
+        let left = u64::try_from(end_at_ms.saturating_sub(now_ms())).unwrap_or(0);
+        let telling = self.running.live.end_after(Duration::from_millis(left));
+        Step::SetEnd.around(telling).await?;
+        Ok(self.row.clone())
+    }
+
+    async fn set_network(
+        &mut self,
+        traffic: &Traffic,
+        policy: NetworkPolicy,
+    ) -> Result<(), OperationError> {
+        let before = self.row.network.clone();
+        let change = |network| Change {
+            network: Some(network),
+            ..Change::default()
+        };
+        let wanted = change(json(traffic));
+        self.row = Step::WriteNetwork.around(self.change(&wanted)).await?;
+        let telling = self.running.live.set_network(policy);
+        if let Err(error) = Step::SetNetwork.around(telling).await {
+            // What is told is what holds.
+            self.row = self.change(&change(before)).await?;
+            return Err(error.into());
+        }
+        self.shared.note(&self.running.id, "network changed").await;
+        Ok(())
+    }
+
+    pub(super) async fn change(&self, change: &Change) -> Result<Sandbox, OperationError> {
+        let foundation = &self.shared.foundation;
+        let changed = foundation
+            .database
+            .change_sandbox(
+                &foundation.fence,
+                &self.row.sandbox_id,
+                self.row.expected(),
+                change,
+            )
+            .await;
+        Ok(changed?)
+    }
+}
+
+/// Sleeps until `end_at_ms`, by the clock on the wall.
+async fn until(end_at_ms: i64) {
+    loop {
+        let left = end_at_ms.saturating_sub(now_ms());
+        let Ok(left @ 1..) = u64::try_from(left) else {
+            return;
+        };
+        tokio::time::sleep(Duration::from_millis(left).min(CLOCK_LOOK)).await;
+    }
+}
+
+/// Waits until the sandbox has ended by itself.
+async fn ended(running: Arc<Running>) {
+    while let Err(error) = running.live.ended().await {
+        // No descriptor is left, perhaps: that is no reason to end a sandbox.
+        tracing::warn!("sandbox {} is not watched right now: {error}", running.id);
+        tokio::time::sleep(WATCH_PAUSE).await;
+    }
+}

@@ -1,0 +1,60 @@
+//! What is told of a sandbox.
+
+use atoll_engine::Limits;
+use atoll_store::db::{DatabaseError, Sandbox};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::Traffic;
+
+/// What happens at the end of a sandbox's time, and on traffic after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifecycleView {
+    /// Whether it is paused at its end, and not ended.
+    pub pauses: bool,
+    /// Whether traffic wakes it up.
+    pub auto_resumes: bool,
+}
+
+/// A sandbox, as its owner may see it.
+#[derive(Debug, Clone)]
+pub struct SandboxView {
+    /// What is stored of it.
+    pub row: Sandbox,
+    /// Its limits, as they are enforced.
+    pub limits: Limits,
+    /// What it may reach, and who may reach it.
+    pub traffic: Traffic,
+    /// What happens at the end of its time.
+    pub lifecycle: LifecycleView,
+}
+
+impl TryFrom<Sandbox> for SandboxView {
+    type Error = DatabaseError;
+
+    fn try_from(row: Sandbox) -> Result<Self, DatabaseError> {
+        Ok(Self {
+            limits: parse("set of limits", &row.limits)?,
+            traffic: parse("description of traffic", &row.network)?,
+            lifecycle: parse("description of its end", &row.lifecycle)?,
+            row,
+        })
+    }
+}
+
+/// What a JSON column holds.
+pub(super) fn parse<T: DeserializeOwned>(
+    what: &'static str,
+    text: &str,
+) -> Result<T, DatabaseError> {
+    serde_json::from_str(text).map_err(|_| DatabaseError::Content {
+        what,
+        found: text.to_owned(),
+    })
+}
+
+/// The text of a JSON column.
+pub(super) fn json(value: &impl Serialize) -> String {
+    // Everything that is stored so is made of texts, numbers and maps of texts.
+    serde_json::to_string(value).unwrap_or_default()
+}
