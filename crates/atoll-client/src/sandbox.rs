@@ -1,0 +1,91 @@
+//! One sandbox.
+
+use std::time::Duration;
+
+use atoll_guest_client::GuestClient;
+use atoll_protocol::rest::{Sandbox as Answered, SandboxDetail};
+
+use crate::client::Client;
+use crate::commands::Commands;
+use crate::error::ClientError;
+use crate::files::Files;
+
+/// A sandbox that runs on the server. Dropping this does not end it.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    client: Client,
+    answered: Answered,
+    guest: GuestClient,
+}
+
+impl Sandbox {
+    pub(crate) fn new(client: Client, answered: Answered, guest: GuestClient) -> Self {
+        Self {
+            client,
+            answered,
+            guest,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.answered.sandbox_id
+    }
+
+    /// The id of its template.
+    #[must_use]
+    pub fn template(&self) -> &str {
+        &self.answered.template_id
+    }
+
+    /// What opens its ports, when not everybody may come:
+    /// the header `e2b-traffic-access-token`.
+    #[must_use]
+    pub fn traffic_token(&self) -> Option<&str> {
+        self.answered.traffic_access_token.as_deref()
+    }
+
+    /// The name under which a port of it is reached from outside.
+    #[must_use]
+    pub fn host(&self, port: u16) -> String {
+        let endpoint = self.client.rest().endpoint();
+        endpoint.host(self.id(), port, self.answered.domain.as_deref())
+    }
+
+    /// Commands and terminals.
+    #[must_use]
+    pub fn commands(&self) -> Commands<'_> {
+        Commands::new(&self.guest)
+    }
+
+    /// Files and directories.
+    #[must_use]
+    pub fn files(&self) -> Files<'_> {
+        Files::new(&self.guest)
+    }
+
+    /// What the server knows about it.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when it has ended.
+    pub async fn info(&self) -> Result<SandboxDetail, ClientError> {
+        self.client.get(self.id()).await
+    }
+
+    /// Lets it end after `timeout` from now.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when it has ended.
+    pub async fn set_timeout(&self, timeout: Duration) -> Result<(), ClientError> {
+        self.client.set_timeout(self.id(), timeout).await
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when it has ended.
+    pub async fn kill(&self) -> Result<(), ClientError> {
+        self.client.kill(self.id()).await
+    }
+}
