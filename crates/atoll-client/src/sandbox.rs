@@ -53,6 +53,12 @@ impl Sandbox {
         endpoint.host(self.id(), port, self.answered.domain.as_deref())
     }
 
+    /// The client below [`Self::commands`] and [`Self::files`].
+    #[must_use]
+    pub fn guest(&self) -> &GuestClient {
+        &self.guest
+    }
+
     /// Commands and terminals.
     #[must_use]
     pub fn commands(&self) -> Commands<'_> {

@@ -1,5 +1,7 @@
 //! The command line: names, defaults, help and examples.
 
+pub(crate) mod remote;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,8 +45,24 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a program in a fresh sandbox and show its output.
     Run(RunArguments),
-    /// Open a terminal in a fresh sandbox.
+    /// Open a terminal in a fresh sandbox, or in one of a server.
     Shell(ShellArguments),
+    /// List the sandboxes of a server.
+    Ps(remote::PsArguments),
+    /// Make a sandbox on a server and print its name.
+    Create(remote::CreateArguments),
+    /// Run a command in a sandbox of a server.
+    Exec(remote::ExecArguments),
+    /// Show what happened to a sandbox of a server.
+    Logs(remote::LogsArguments),
+    /// Copy files into a sandbox of a server, or out of it.
+    Cp(remote::CpArguments),
+    /// End sandboxes of a server.
+    Kill(remote::KillArguments),
+    /// Show everything about a sandbox of a server.
+    Inspect(remote::InspectArguments),
+    /// Change how long a sandbox of a server lives.
+    Timeout(remote::TimeoutArguments),
     /// Build, list, inspect and remove templates.
     #[command(subcommand)]
     Template(TemplateCommand),
@@ -63,6 +81,31 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+}
+
+impl Command {
+    /// Whether it makes sandboxes on this host, and so first removes what is
+    /// left of others. `gc` does that itself, and says what it found.
+    pub(crate) fn makes_sandboxes(&self) -> bool {
+        match self {
+            Self::Shell(shell) => shell.running.is_none(),
+            Self::Run(_)
+            | Self::Template(_)
+            | Self::Doctor(_)
+            | Self::Selftest(_)
+            | Self::Completions { .. } => true,
+            Self::Ps(_)
+            | Self::Create(_)
+            | Self::Exec(_)
+            | Self::Logs(_)
+            | Self::Cp(_)
+            | Self::Kill(_)
+            | Self::Inspect(_)
+            | Self::Timeout(_)
+            | Self::Key(_)
+            | Self::Gc(_) => false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -277,8 +320,16 @@ impl RunArguments {
 #[command(after_help = "\
 Examples:
   atoll shell
-  atoll shell --net full --memory 2G --file ./project:project")]
+  atoll shell --net full --memory 2G --file ./project:project
+  atoll shell $(atoll create)                  in a sandbox of a server")]
 pub(crate) struct ShellArguments {
+    /// A sandbox of a server; without it a fresh one is made, for this shell alone.
+    #[arg(value_name = "SANDBOX", conflicts_with_all = [
+        "template", "isolation", "memory", "cpus", "disk", "inodes", "pids", "open_files",
+        "net", "net_allow", "net_deny", "environment", "files", "timeout",
+    ])]
+    pub(crate) running: Option<String>,
+
     /// How long the sandbox may live.
     #[arg(long, value_parser = duration, default_value = "24h", value_name = "DURATION", help_heading = "Limits")]
     pub(crate) timeout: Duration,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use atoll_client::ClientError;
 use atoll_control::identity::IdentityError;
 use atoll_control::templates::{BuildError, SpecError};
 use atoll_engine::CreateError;
@@ -71,6 +72,9 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
     if let Some(GuestError::Refused { status, .. }) = cause.downcast_ref() {
         return by_guest(*status).map(str::to_owned);
+    }
+    if let Some(error) = cause.downcast_ref::<ClientError>() {
+        return error.hint().map(str::to_owned);
     }
     if let Some(error) = cause.downcast_ref::<IdentityError>() {
         return error.hint().map(str::to_owned);

@@ -23,6 +23,13 @@ pub(crate) fn table() -> Table {
     table
 }
 
+/// A text of somebody else that cannot move the cursor.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars()
+        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .collect()
+}
+
 /// Progress of one piece of long work.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,

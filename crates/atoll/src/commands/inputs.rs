@@ -1,7 +1,6 @@
 //! What a user hands to a sandbox: environment, files, and the sandbox itself.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,9 +9,10 @@ use atoll_control::isolation::Choice;
 use atoll_control::templates::{Template, TemplateCatalog};
 use atoll_control::{LiveSandbox, service};
 use atoll_engine::{Attachment, Limits, SandboxId, SandboxSpec, open_files_ceiling};
-use atoll_guest_client::{Command, InitRequest, LocalFile, ProcessEvent};
+use atoll_guest_client::{Command, GuestClient, InitRequest, LocalFile, ProcessEvent};
 
 use super::isolation;
+use super::local_tree::{self, LocalEntry, LocalKind, NAMES_AT_ONCE};
 use super::template::ensure_template;
 use crate::arguments::SandboxArguments;
 use crate::failure::Hinted;
@@ -108,7 +108,7 @@ fn check(limits: &Limits) -> anyhow::Result<()> {
 }
 
 /// `NAME=VALUE`, or `NAME` to hand on the variable of the caller.
-fn environment(entries: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+pub(crate) fn environment(entries: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     entries
         .iter()
         .map(|entry| match entry.split_once('=') {
@@ -127,9 +127,6 @@ fn environment(entries: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
         })
         .collect()
 }
-
-/// How many names one `chmod` gets.
-const PROGRAMS_AT_ONCE: usize = 100;
 
 /// A file or directory of the host and its place in the sandbox.
 struct FileInput {
@@ -159,43 +156,25 @@ impl FileInput {
 
     async fn copy_into(&self, live: &LiveSandbox) -> anyhow::Result<()> {
         let mut programs = Vec::new();
-        let mut pending = vec![(self.source.clone(), self.target.clone())];
-        while let Some((source, target)) = pending.pop() {
-            let reading = || format!("cannot read `{}`", source.display());
-            let metadata = std::fs::metadata(&source).with_context(reading)?;
-            if metadata.is_file() {
-                upload(live, &source, &target).await?;
-                if metadata.permissions().mode() & 0o111 != 0 {
-                    programs.push(target);
+        for LocalEntry {
+            source,
+            target,
+            kind,
+        } in local_tree::walk(&self.source, &self.target)?
+        {
+            match kind {
+                LocalKind::Directory => {
+                    let made = live.guest().make_dir(&target, None).await;
+                    made.with_context(|| format!("cannot make `{target}` in the sandbox"))?;
                 }
-                continue;
-            }
-            if !metadata.is_dir() {
-                return Err(Hinted::error(
-                    format!("`{}` is neither a file nor a directory", source.display()),
-                    "copy regular files",
-                ));
-            }
-            for entry in std::fs::read_dir(&source).with_context(reading)? {
-                let entry = entry?;
-                if entry.file_type()?.is_symlink() && entry.path().is_dir() {
-                    return Err(Hinted::error(
-                        format!("`{}` is a link to a directory", entry.path().display()),
-                        "name the directory itself with --file",
-                    ));
+                LocalKind::File { is_program } => {
+                    upload(live, &source, &target).await?;
+                    programs.extend(is_program.then_some(target));
                 }
-                let name = entry.file_name().into_string().map_err(|name| {
-                    Hinted::error(
-                        format!("the file name {name:?} is not valid UTF-8"),
-                        "rename it, or copy other files",
-                    )
-                })?;
-                let place = format!("{}/{name}", target.trim_end_matches('/'));
-                pending.push((entry.path(), place));
             }
         }
-        for group in programs.chunks(PROGRAMS_AT_ONCE) {
-            make_executable(live, group).await?;
+        for group in programs.chunks(NAMES_AT_ONCE) {
+            make_executable(live.guest(), group).await?;
         }
         Ok(())
     }
@@ -212,7 +191,7 @@ async fn upload(live: &LiveSandbox, source: &Path, target: &str) -> anyhow::Resu
 }
 
 /// Gives files inside the right to be executed that they had outside.
-async fn make_executable(live: &LiveSandbox, targets: &[String]) -> anyhow::Result<()> {
+pub(crate) async fn make_executable(guest: &GuestClient, targets: &[String]) -> anyhow::Result<()> {
     let mut args = vec!["a+x".to_owned(), "--".to_owned()];
     // As for uploads, a relative target is below the home of the user.
     args.extend(
@@ -226,7 +205,7 @@ async fn make_executable(live: &LiveSandbox, targets: &[String]) -> anyhow::Resu
         cwd: Some("~".to_owned()),
         ..Command::default()
     };
-    let mut process = live.guest().start(&command).await?;
+    let mut process = guest.start(&command).await?;
     while let Some(event) = process.next().await? {
         if let ProcessEvent::End(exit) = event {
             anyhow::ensure!(

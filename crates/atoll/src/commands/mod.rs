@@ -5,10 +5,13 @@ mod gc;
 mod inputs;
 mod isolation;
 mod key;
+mod local_tree;
+mod remote;
 mod run;
 mod selftest;
 mod shell;
 mod template;
+mod terminal_session;
 
 use std::process::ExitCode;
 
@@ -19,8 +22,7 @@ use crate::home::Home;
 
 /// Runs the command that was typed.
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    // `gc` does it itself, and says what it found; keys have no sandboxes.
-    if !matches!(arguments.command, Command::Gc(_) | Command::Key(_)) {
+    if arguments.command.makes_sandboxes() {
         clean_up();
     }
     match arguments.command {
@@ -38,6 +40,43 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let home = Home::open(arguments.home)?.verbose(arguments.verbose);
             asynchronous(run::run(&home, &options))
         }
+        Command::Shell(options) if options.running.is_some() => {
+            let home = Home::without_sandboxes(arguments.home)?;
+            let sandbox = options.running.unwrap_or_default();
+            asynchronous(remote::shell(&home, &sandbox))
+        }
+        Command::Ps(options) => asynchronous(remote::ps(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Create(options) => asynchronous(remote::create(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Exec(options) => asynchronous(remote::exec(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Logs(options) => asynchronous(remote::logs(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Cp(options) => asynchronous(remote::cp(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Kill(options) => asynchronous(remote::kill(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Inspect(options) => asynchronous(remote::inspect(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Timeout(options) => asynchronous(remote::timeout(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
         Command::Shell(options) => {
             let home = Home::open(arguments.home)?.verbose(arguments.verbose);
             asynchronous(shell::shell(&home, &options))
