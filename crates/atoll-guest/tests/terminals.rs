@@ -41,7 +41,7 @@ async fn a_terminal_has_its_size_and_learns_a_new_one() {
 #[tokio::test]
 async fn typed_input_arrives_and_control_keys_work() {
     let guest = Guest::ready().await;
-    let script = "trap 'echo interrupted' INT; stty -echo; echo ready; read line; echo got:$line; echo again; sleep 600; cat; echo over";
+    let script = "trap 'echo interrupted' INT; stty -echo; echo ready; read line; echo got:$line; sh -c 'echo again; exec sleep 600'; cat; echo over";
     let mut process = guest.client.start(&in_terminal(script)).await.unwrap();
     output_until(&mut process, "ready").await;
     process.input().send(b"hello\n").await.unwrap();
