@@ -1,5 +1,6 @@
 //! The command line: names, defaults, help and examples.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ Examples:
   atoll run script.py                          run a program, pass its exit code on
   atoll run -c 'print(6*7)' --lang python      run a line of code
   atoll shell                                  a terminal in a fresh sandbox
+  atoll serve                                  a server for E2B's SDKs and CLI
   atoll doctor                                 what this host offers, and what is missing"
 )]
 pub(crate) struct Arguments {
@@ -45,6 +47,10 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Open a terminal in a fresh sandbox.
     Shell(ShellArguments),
+    /// Serve sandboxes to E2B's SDKs and CLI.
+    Serve(ServeArguments),
+    /// Stop the server of this home; its sandboxes live on.
+    Stop(StopArguments),
     /// Build, list, inspect and remove templates.
     #[command(subcommand)]
     Template(TemplateCommand),
@@ -285,6 +291,40 @@ pub(crate) struct ShellArguments {
 
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sandboxes outlive the server: SIGTERM and Ctrl-C stop it and nothing else. The next start
+takes them up again, with their names, tokens and timeouts.
+
+Examples:
+  atoll serve
+  atoll serve --listen 127.0.0.1:8080 --isolation gvisor
+  atoll serve --json                           one line of JSON when it is ready")]
+pub(crate) struct ServeArguments {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7300", value_name = "ADDRESS:PORT")]
+    pub(crate) listen: SocketAddr,
+
+    /// How sandboxes are kept apart from the host [default: as configured, else auto].
+    #[arg(long, value_enum)]
+    pub(crate) isolation: Option<Isolation>,
+
+    /// Print one JSON object when it is ready.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll stop                                   sandboxes live on until their time is over
+  atoll stop --kill                            and end with it")]
+pub(crate) struct StopArguments {
+    /// End all sandboxes that the server made.
+    #[arg(long)]
+    pub(crate) kill: bool,
 }
 
 #[derive(Debug, Subcommand)]
