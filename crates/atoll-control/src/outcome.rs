@@ -79,6 +79,7 @@ mod tests {
         cpu_usec: 1,
         throttled_usec: 0,
         memory_bytes: 1,
+        memory_cache_bytes: 0,
         memory_peak_bytes: 1,
         oom_kills: 0,
         pids: 1,

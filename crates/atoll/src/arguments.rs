@@ -2,6 +2,7 @@
 
 pub(crate) mod remote;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ Examples:
   atoll run script.py                          run a program, pass its exit code on
   atoll run -c 'print(6*7)' --lang python      run a line of code
   atoll shell                                  a terminal in a fresh sandbox
+  atoll serve                                  a server for E2B's SDKs and CLI
   atoll doctor                                 what this host offers, and what is missing"
 )]
 pub(crate) struct Arguments {
@@ -63,6 +65,10 @@ pub(crate) enum Command {
     Inspect(remote::InspectArguments),
     /// Change how long a sandbox of a server lives.
     Timeout(remote::TimeoutArguments),
+    /// Serve sandboxes to E2B's SDKs and CLI.
+    Serve(ServeArguments),
+    /// Stop the server of this home; its sandboxes live on.
+    Stop(StopArguments),
     /// Build, list, inspect and remove templates.
     #[command(subcommand)]
     Template(TemplateCommand),
@@ -90,6 +96,7 @@ impl Command {
         match self {
             Self::Shell(shell) => shell.running.is_none(),
             Self::Run(_)
+            | Self::Serve(_)
             | Self::Template(_)
             | Self::Doctor(_)
             | Self::Selftest(_)
@@ -102,6 +109,7 @@ impl Command {
             | Self::Kill(_)
             | Self::Inspect(_)
             | Self::Timeout(_)
+            | Self::Stop(_)
             | Self::Key(_)
             | Self::Gc(_) => false,
         }
@@ -336,6 +344,40 @@ pub(crate) struct ShellArguments {
 
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sandboxes outlive the server: SIGTERM and Ctrl-C stop it and nothing else. The next start
+takes them up again, with their names, tokens and timeouts.
+
+Examples:
+  atoll serve
+  atoll serve --listen 127.0.0.1:8080 --isolation gvisor
+  atoll serve --json                           one line of JSON when it is ready")]
+pub(crate) struct ServeArguments {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:7300", value_name = "ADDRESS:PORT")]
+    pub(crate) listen: SocketAddr,
+
+    /// How sandboxes are kept apart from the host [default: as configured, else auto].
+    #[arg(long, value_enum)]
+    pub(crate) isolation: Option<Isolation>,
+
+    /// Print one JSON object when it is ready.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll stop                                   sandboxes live on until their time is over
+  atoll stop --kill                            and end with it")]
+pub(crate) struct StopArguments {
+    /// End all sandboxes that the server made.
+    #[arg(long)]
+    pub(crate) kill: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,7 @@ use atoll_control::identity::IdentityError;
 use atoll_control::templates::{BuildError, SpecError};
 use atoll_engine::CreateError;
 use atoll_guest_client::GuestError;
-use atoll_store::db::DatabaseError;
+use atoll_store::db::{DatabaseError, OwnerError};
 use rustix::io::Errno;
 
 /// Exit status for failures of Atoll itself, apart from those of programs in sandboxes.
@@ -80,6 +80,9 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return error.hint().map(str::to_owned);
     }
     if let Some(error) = cause.downcast_ref::<DatabaseError>() {
+        return error.hint().map(str::to_owned);
+    }
+    if let Some(error) = cause.downcast_ref::<OwnerError>() {
         return error.hint().map(str::to_owned);
     }
     match cause.downcast_ref::<CreateError>()? {

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use atoll_control::lifecycle;
 use atoll_engine::{
-    Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, OciRuntimeChoice, Runtime, SlotRange,
-    Tier,
+    Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice, Runtime,
+    SlotRange, Tier,
 };
 use atoll_store::db::Location;
 use clap::ValueEnum as _;
@@ -19,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::arguments::{Isolation, Network};
 use crate::failure::Hinted;
+use crate::quantity::duration;
 
 /// The agent that becomes PID 1 of every sandbox.
 static GUEST: &[u8] = include_bytes!(env!("ATOLL_GUEST_BINARY"));
@@ -45,6 +47,10 @@ struct Settings {
     network_deny: Vec<Cidr>,
     /// A path, or `postgres://…`.
     database: Option<String>,
+    /// Sandboxes that a tenant has at once.
+    max_sandboxes: Option<usize>,
+    /// How long a sandbox of the server lives at most.
+    max_lifetime: Option<String>,
 }
 
 /// What sandboxes can reach when the command line does not say.
@@ -129,6 +135,39 @@ impl Home {
             None => Ok(Location::of_home(&self.path)),
             Some(text) => Ok(text.parse()?),
         }
+    }
+
+    /// Bounds and defaults of the server's sandboxes.
+    pub(crate) fn lifecycle_settings(&self) -> anyhow::Result<lifecycle::Settings> {
+        let default = lifecycle::Settings::default();
+        let lifetime_max = match &self.settings.max_lifetime {
+            None => default.lifetime_max,
+            Some(text) => duration(text).map_err(|what| {
+                Hinted::error(
+                    format!("max_lifetime: {what}"),
+                    "example: max_lifetime = \"24h\"",
+                )
+            })?,
+        };
+        let network = match self.settings.network {
+            None | Some(Network::Full) => NetworkPolicy::Full {
+                allow: self.settings.network_allow.clone(),
+                deny: self.settings.network_deny.clone(),
+            },
+            Some(Network::None) => NetworkPolicy::None,
+        };
+        network.validate().map_err(|error| {
+            Hinted::error(
+                format!("network_allow, network_deny: {error}"),
+                "docs/network.md says what can be opened",
+            )
+        })?;
+        Ok(lifecycle::Settings {
+            sandboxes_max: self.settings.max_sandboxes.unwrap_or(default.sandboxes_max),
+            lifetime_max,
+            network,
+            ..default
+        })
     }
 
     /// Directory with the guests of this and earlier versions.
@@ -258,6 +297,18 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
         Some(Isolation::Container) => settings.minimum_isolation = Some(Tier::Container),
         Some(Isolation::Gvisor) => settings.minimum_isolation = Some(Tier::Gvisor),
         Some(Isolation::Microvm) => settings.minimum_isolation = Some(Tier::Microvm),
+    }
+    if let Ok(text) = std::env::var("ATOLL_MAX_SANDBOXES") {
+        let number = text.parse().map_err(|_| {
+            Hinted::error(
+                format!("ATOLL_MAX_SANDBOXES: `{text}` is no number"),
+                "example: ATOLL_MAX_SANDBOXES=200",
+            )
+        })?;
+        settings.max_sandboxes = Some(number);
+    }
+    if let Ok(lifetime) = std::env::var("ATOLL_MAX_LIFETIME") {
+        settings.max_lifetime = Some(lifetime);
     }
     if let Ok(database) = std::env::var("ATOLL_DATABASE") {
         settings.database = Some(database);

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod commands;
+mod endpoint;
 mod failure;
 mod home;
 mod log;

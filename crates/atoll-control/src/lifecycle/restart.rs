@@ -30,7 +30,7 @@ use crate::running::Running;
 /// Rows that are taken up at once.
 const AT_ONCE: usize = 8;
 /// Time between two comparisons while the server runs.
-pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What a comparison found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Lifecycle {
         self.shared.reconcile(Intention::End).await
     }
 
-    /// Compares for ever, every [`RECONCILE_INTERVAL`]: a task of the server.
+    /// Compares for ever, once a minute: a task of the server.
     pub async fn keep_reconciled(&self) {
         loop {
             tokio::time::sleep(RECONCILE_INTERVAL).await;

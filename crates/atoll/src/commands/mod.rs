@@ -7,9 +7,12 @@ mod isolation;
 mod key;
 mod local_tree;
 mod remote;
+mod node;
 mod run;
 mod selftest;
+mod serve;
 mod shell;
+mod stop;
 mod template;
 mod terminal_session;
 
@@ -81,6 +84,11 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let home = Home::open(arguments.home)?.verbose(arguments.verbose);
             asynchronous(shell::shell(&home, &options))
         }
+        Command::Serve(options) => {
+            let home = Home::open(arguments.home)?.verbose(arguments.verbose);
+            many_threads(serve::serve(&home, &options))
+        }
+        Command::Stop(options) => asynchronous(stop::stop(&Home::open(arguments.home)?, &options)),
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
         }
@@ -97,6 +105,16 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
         )),
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
+}
+
+/// The same for work that serves many at once.
+fn many_threads(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_background();
+    result
 }
 
 fn asynchronous(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {

@@ -1,0 +1,100 @@
+//! The control plane: E2B's REST routes, in both generations.
+//!
+//! ```text
+//! request ─▶ routes.rs (which rule?) ─▶ authentication.rs ─▶ one file per verb ─▶ Lifecycle
+//!         ◀─ answer.rs (every error is `{"code", "message"}`) ◀─────────────────────┘
+//! ```
+//!
+//! | file | owns |
+//! |---|---|
+//! | `routes.rs` | the table of all routes, and the rule of each |
+//! | `authentication.rs` | who asks |
+//! | `answer.rs` | errors, their statuses and what clients may repeat |
+//! | `body.rs`, `query.rs`, `place.rs`, `moment.rs` | what requests carry, bounded |
+//! | `create.rs`, `connect.rs`, `get.rs`, `list.rs`, `kill.rs`, `timeout.rs`, `network.rs`, `metrics.rs`, `logs.rs` | sandboxes |
+//! | `teams.rs`, `templates.rs`, `health.rs` | what is around them |
+//! | `absent.rs` | what this version does not have, and says so |
+//!
+//! **Invariant**: a route answers nobody without a key unless its rule says
+//! [`Rule::Open`]; the rule is applied where the table becomes a router, so a
+//! handler cannot forget it. **Invariant**: a foreign sandbox is answered
+//! byte for byte as a missing one.
+
+mod absent;
+mod answer;
+mod authentication;
+mod body;
+mod connect;
+mod create;
+mod get;
+mod health;
+mod kill;
+mod list;
+mod logs;
+mod metrics;
+mod moment;
+mod network;
+mod place;
+mod query;
+mod routes;
+mod teams;
+mod templates;
+mod timeout;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use atoll_control::identity::Keys;
+use atoll_control::lifecycle::Lifecycle;
+use atoll_store::db::Database;
+
+pub use routes::{ROUTES, Route, Rule, router};
+
+/// What the control plane asks.
+pub struct ControlPlane {
+    /// Sandboxes.
+    pub lifecycle: Lifecycle,
+    /// Who a key stands for.
+    pub keys: Keys,
+    /// Where everything is written down.
+    pub database: Database,
+    /// Under which the ports of sandboxes have names, if they have any.
+    pub domain: Option<String>,
+    readiness: AtomicBool,
+}
+
+type Plane = Arc<ControlPlane>;
+
+impl ControlPlane {
+    /// A control plane that is not ready yet.
+    #[must_use]
+    pub fn new(
+        lifecycle: Lifecycle,
+        keys: Keys,
+        database: Database,
+        domain: Option<String>,
+    ) -> Self {
+        Self {
+            lifecycle,
+            keys,
+            database,
+            domain,
+            readiness: AtomicBool::new(false),
+        }
+    }
+
+    /// Says from now on that requests are welcome.
+    pub fn become_ready(&self) {
+        self.readiness.store(true, Ordering::Relaxed);
+    }
+
+    /// Says from now on that no more requests are welcome.
+    pub fn become_unready(&self) {
+        self.readiness.store(false, Ordering::Relaxed);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.readiness.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,240 @@
+//! `atoll serve`: the server of a home.
+//!
+//! SIGTERM and Ctrl-C stop it, and leave its sandboxes to their monitors and
+//! to the next start.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use atoll_control::identity::DEFAULT_TENANT;
+use atoll_control::isolation::Choice;
+use atoll_control::templates::TemplateCatalog;
+use atoll_server::control_plane::{ControlPlane, router};
+use axum::serve::ListenerExt as _;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::isolation;
+use super::node::Node;
+use super::template::ensure_template;
+use crate::arguments::ServeArguments;
+use crate::endpoint::{Endpoint, local_key};
+use crate::failure::Hinted;
+use crate::home::{Home, require_root};
+
+/// The template that clients use when they name none.
+const DEFAULT_TEMPLATE: &str = "base";
+/// How long requests in flight may take after the server was asked to stop.
+const DRAIN_BOUND: Duration = Duration::from_secs(10);
+
+pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
+    require_root()?;
+    let mut stop = Stop::listen()?;
+    let node = Node::take(home).await?;
+    let listener = bind(arguments.listen).await?;
+    let address = listener.local_addr()?;
+    let isolation = tokio::select! {
+        isolation = prepare(home, arguments) => isolation?,
+        () = stop.next() => return Ok(ExitCode::SUCCESS),
+    };
+    let lifecycle = node.lifecycle(home, home.runtime(isolation.tier)?)?;
+    let found = lifecycle.reconcile().await?;
+    if found.taken_up + found.buried + found.reaped > 0 {
+        eprintln!(
+            "sandboxes of the server before: {} run on, {} had ended or were undone, {} were unknown and are ended",
+            found.taken_up, found.buried, found.reaped
+        );
+    }
+    let plane = Arc::new(ControlPlane::new(
+        lifecycle.clone(),
+        node.identity.keys.clone(),
+        node.database.clone(),
+        None,
+    ));
+    let first_key = first_key(&node).await?;
+    let url = url(address);
+    let endpoint = Endpoint {
+        url: url.clone(),
+        api_key: local_key(home.path(), &node.identity.keys).await?,
+        pid: std::process::id(),
+    };
+    let published = endpoint
+        .publish(home.path())
+        .context("cannot write `endpoint.json`")?;
+    let access = Arc::clone(&node.access);
+    let fresh = tokio::spawn(async move { access.keep_fresh().await });
+    let compared = tokio::spawn(async move { lifecycle.keep_reconciled().await });
+
+    plane.become_ready();
+    announce(&Announcement {
+        url: &url,
+        isolation: &isolation,
+        first_key: first_key.as_deref(),
+        machine: arguments.json,
+    });
+    let ended = listen(listener, Arc::clone(&plane), async {
+        stop.next().await;
+        plane.become_unready();
+    });
+    let ended = ended.await;
+    drop(published);
+    fresh.abort();
+    compared.abort();
+    node.database.close().await;
+    ended.context("cannot accept connections any more")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves requests until `stop`, and those in flight a little longer.
+async fn listen(
+    listener: TcpListener,
+    plane: Arc<ControlPlane>,
+    stop: impl Future<Output = ()> + Send,
+) -> std::io::Result<()> {
+    // The place of the listener that knows sandboxes too.
+    let listener = listener.tap_io(|stream| {
+        // A connection that is gone already needs no option.
+        let _ = stream.set_nodelay(true);
+    });
+    let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = axum::serve(listener, router(plane))
+        .with_graceful_shutdown(async move { drop(stopped.await) });
+    let mut server = tokio::spawn(server.into_future());
+    tokio::select! {
+        ended = &mut server => return ended.unwrap_or_else(|error| Err(std::io::Error::other(error))),
+        () = stop => {}
+    }
+    drop(stopping);
+    if tokio::time::timeout(DRAIN_BOUND, &mut server)
+        .await
+        .is_err()
+    {
+        eprintln!(
+            "warning: requests in flight are cut off after {} s",
+            DRAIN_BOUND.as_secs()
+        );
+        server.abort();
+    }
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Hinted::error(
+            format!("cannot listen on {address}: {error}"),
+            "choose another address with --listen, for example --listen 127.0.0.1:0",
+        )
+    })
+}
+
+/// Builds what most clients ask for, and decides how sandboxes are kept apart.
+async fn prepare(home: &Home, arguments: &ServeArguments) -> anyhow::Result<Choice> {
+    let template = ensure_template(home, DEFAULT_TEMPLATE).await?;
+    let catalog = TemplateCatalog::open(home.path())?;
+    let _held = catalog.hold_layers().await?;
+    let layers = catalog.layer_directories(&template).await?;
+    isolation::choose(home, arguments.isolation, &layers, &template.user).await
+}
+
+/// A key for who has none yet: this once, it can be shown.
+async fn first_key(node: &Node) -> anyhow::Result<Option<String>> {
+    let keys = &node.identity.keys;
+    if !keys.list(None).await?.is_empty() {
+        return Ok(None);
+    }
+    let issued = keys.create("default", DEFAULT_TENANT, None).await?;
+    Ok(Some(issued.key.reveal().to_owned()))
+}
+
+/// Under which address this host reaches a listener.
+fn url(address: SocketAddr) -> String {
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(host, address.port()))
+}
+
+/// What is said when the server is ready.
+struct Announcement<'a> {
+    url: &'a str,
+    isolation: &'a Choice,
+    first_key: Option<&'a str>,
+    machine: bool,
+}
+
+fn announce(what: &Announcement<'_>) {
+    use std::io::Write as _;
+    let Announcement {
+        url,
+        isolation,
+        first_key,
+        machine,
+    } = what;
+    let text = if *machine {
+        let object = json!({
+            "url": url,
+            "isolation": isolation.tier,
+            "isolation_reason": isolation.reason,
+            "api_key": first_key,
+            "pid": std::process::id(),
+        });
+        format!("{object}\n")
+    } else {
+        let key = first_key.map_or_else(
+            || "# E2B_API_KEY: one that you have, or a new one of `atoll key create`".to_owned(),
+            |key| format!("export E2B_API_KEY={key}   # shown this once"),
+        );
+        format!(
+            "serving on {url}\nisolation: {} ({})\n\n{key}\nexport E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\n",
+            isolation.tier, isolation.reason
+        )
+    };
+    let mut out = std::io::stdout().lock();
+    // Whoever does not want to read it does not stop a server.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// The wish that the server ends.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::url;
+
+    #[test]
+    fn a_listener_on_all_addresses_is_reached_on_the_loopback() {
+        for (address, expected) in [
+            ("127.0.0.1:7300", "http://127.0.0.1:7300"),
+            ("0.0.0.0:80", "http://127.0.0.1:80"),
+            ("[::]:80", "http://[::1]:80"),
+            ("192.0.2.1:80", "http://192.0.2.1:80"),
+        ] {
+            assert_eq!(url(address.parse().unwrap()), expected);
+        }
+    }
+}
