@@ -65,6 +65,7 @@ pub use frames::{BoundedFrames, bounded_frames};
 pub use input::{ProcessInput, Signal};
 pub use local::LocalFile;
 pub use messages::FRAME_BYTES_MAX;
+pub use passage::{Call, Route};
 pub use process::{Command, Process, ProcessEvent, PtySize};
 pub use user::ForwardedUser;
 pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions};
