@@ -3,6 +3,7 @@
 //!
 //! Programs get JSON; a person who followed a link gets a small page.
 
+use atoll_control::running::Running;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
@@ -89,6 +90,12 @@ impl Failure {
             },
         )
     }
+}
+
+/// Whether a sandbox has ended, though nobody took it from the list yet.
+pub(crate) async fn has_ended(sandbox: &Running) -> bool {
+    // Its monitor measures it for as long as it is there.
+    sandbox.live.stats().await.is_err()
 }
 
 /// `{"code", "message"}`, the body of every other error.
@@ -276,6 +283,9 @@ mod tests {
         let page = failure.answer("<b>", &headers(&[("accept", "text/html")]));
         let page = body_of(page).await;
         assert!(page.contains("&lt;script&gt;&quot;&#39;&amp;"), "{page}");
-        assert!(!page.contains("<b>") && !page.contains("<script>"), "{page}");
+        assert!(
+            !page.contains("<b>") && !page.contains("<script>"),
+            "{page}"
+        );
     }
 }

@@ -85,7 +85,8 @@ impl FileQuery {
         };
         let is_signer = |token: &str| {
             let at_any_time = i64::MIN;
-            url.verify(token, Some(&self.signature), at_any_time).is_ok()
+            url.verify(token, Some(&self.signature), at_any_time)
+                .is_ok()
         };
         let found = search(&is_signer).ok_or(SignatureError::Invalid)?;
         match self.expiration {
@@ -148,8 +149,14 @@ mod tests {
         };
         let (forever, past) = (sign(None), sign(Some(1)));
         for (query, expected) in [
-            (format!("path=a+b&username=root&signature={forever}"), Ok(())),
-            (format!("signature={forever}&username=root&path=a%20b"), Ok(())),
+            (
+                format!("path=a+b&username=root&signature={forever}"),
+                Ok(()),
+            ),
+            (
+                format!("signature={forever}&username=root&path=a%20b"),
+                Ok(()),
+            ),
             (
                 format!("path=a+b&username=root&signature={past}&signature_expiration=1"),
                 Err(SignatureError::Expired),

@@ -69,5 +69,7 @@ fn presented(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
         return Err(Refusal::unauthorized(UNAUTHORIZED));
     }
     let unreadable = |_| Refusal::unauthorized(UNAUTHORIZED);
-    value.map(|value| value.to_str().map_err(unreadable)).transpose()
+    value
+        .map(|value| value.to_str().map_err(unreadable))
+        .transpose()
 }

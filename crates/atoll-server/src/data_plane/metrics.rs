@@ -76,7 +76,10 @@ impl Metrics {
 fn used_percent(before: &Stats, after: &Stats, passed: Duration, cpu_millis: u64) -> f64 {
     let used = u128::from(after.cpu_usec.saturating_sub(before.cpu_usec));
     let possible = passed.as_micros() * u128::from(cpu_millis) / 1000;
-    let hundredths = (used * 10_000).checked_div(possible).unwrap_or(0).min(10_000);
+    let hundredths = (used * 10_000)
+        .checked_div(possible)
+        .unwrap_or(0)
+        .min(10_000);
     f64::from(u32::try_from(hundredths).unwrap_or(0)) / 100.0
 }
 
@@ -90,9 +93,8 @@ mod tests {
             cpu_usec,
             ..Stats::default()
         };
-        let percent = |used, millis| {
-            used_percent(&at(5), &at(5 + used), Duration::from_millis(100), millis)
-        };
+        let percent =
+            |used, millis| used_percent(&at(5), &at(5 + used), Duration::from_millis(100), millis);
         let expected = [0.0, 25.0, 50.0, 100.0, 0.0];
         let got = [
             percent(0, 2000),
@@ -102,7 +104,9 @@ mod tests {
             percent(1, 0),
         ];
         assert!(
-            got.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 0.001),
+            got.iter()
+                .zip(expected)
+                .all(|(got, expected)| (got - expected).abs() < 0.001),
             "{got:?}"
         );
     }

@@ -34,10 +34,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_control::identity::{Access, Lifeline};
-use atoll_control::running::{Running, RunningSandboxes};
-use atoll_guest_client::{
-    FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, bounded_frames,
-};
+use atoll_control::running::RunningSandboxes;
+use atoll_guest_client::{FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, bounded_frames};
 use atoll_protocol::KEEPALIVE_HEADER;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -196,17 +194,11 @@ fn silence(route: Route, asked: &HeaderMap) -> Duration {
 
 /// The content type that an answer to a streaming call has.
 fn stream_type(asked: &HeaderMap) -> &'static str {
-    let given = asked.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+    let given = asked
+        .get(header::CONTENT_TYPE)
+        .map(|value| value.as_bytes());
     match given {
         Some(b"application/connect+proto") => "application/connect+proto",
         Some(_) | None => "application/connect+json",
-    }
-}
-
-/// Whether a sandbox has ended, though nobody took it from the list yet.
-async fn has_ended(sandbox: &Running) -> bool {
-    match sandbox.live.wait(Duration::ZERO).await {
-        Ok(outcome) => outcome.is_some(),
-        Err(_) => true,
     }
 }

@@ -17,7 +17,9 @@ impl Interceptor for Ownership {
         Box::pin(std::future::ready(if is_theirs {
             Ok(())
         } else {
-            Err(Refusal::unauthorized("the token is not valid for this sandbox"))
+            Err(Refusal::unauthorized(
+                "the token is not valid for this sandbox",
+            ))
         }))
     }
 }

@@ -11,8 +11,8 @@ use atoll_protocol::connect::{FLAG_END_OF_STREAM, encode_frame};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use super::{has_ended, stream_type};
-use crate::answer::{self, Failure};
+use super::stream_type;
+use crate::answer::{self, Failure, has_ended};
 use crate::body::{AnswerBody, Broken, whole};
 
 /// The answer to a request with these headers whose call failed.
@@ -36,7 +36,10 @@ pub(super) async fn answer(
             return Ok(failure.answer(sandbox.id.as_str(), asked));
         }
         GuestError::Rpc { code, message } => (code, message),
-        GuestError::NotForwarded(why) => (Code::InvalidArgument, format!("the request cannot pass: {why}")),
+        GuestError::NotForwarded(why) => (
+            Code::InvalidArgument,
+            format!("the request cannot pass: {why}"),
+        ),
         GuestError::Timeout { .. } | GuestError::DeadlineExceeded => {
             (Code::Unavailable, error.to_string())
         }

@@ -172,9 +172,8 @@ impl Visit {
         scheme: Scheme,
     ) -> impl Fn(
         Request<Incoming>,
-    ) -> Pin<
-        Box<dyn Future<Output = Result<Response<Counted>, Broken>> + Send>,
-    > + use<> {
+    ) -> Pin<Box<dyn Future<Output = Result<Response<Counted>, Broken>> + Send>>
+    + use<> {
         let app = Arc::clone(&self.app);
         let client = Client {
             peer: self.peer,

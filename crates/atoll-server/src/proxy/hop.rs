@@ -51,7 +51,10 @@ mod tests {
     fn what_belongs_to_a_connection_stays_there() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
-            ("connection", "close, X-Secret , upgrade, host, cookie, \u{7f}, "),
+            (
+                "connection",
+                "close, X-Secret , upgrade, host, cookie, \u{7f}, ",
+            ),
             ("connection", "te"),
             ("keep-alive", "timeout=5"),
             ("proxy-connection", "keep-alive"),

@@ -26,7 +26,9 @@ static CONFIG: LazyLock<Result<Arc<ClientConfig>, String>> = LazyLock::new(|| {
 
 /// Speaks TLS on a connection, to a service that may be called `host`.
 pub(super) async fn connect(stream: TcpStream, host: &str) -> io::Result<TlsStream<TcpStream>> {
-    let config = CONFIG.as_ref().map_err(|error| io::Error::other(error.as_str()))?;
+    let config = CONFIG
+        .as_ref()
+        .map_err(|error| io::Error::other(error.as_str()))?;
     let name = host.rsplit_once(':').map_or(host, |(host, _port)| host);
     let name = ServerName::try_from(name.to_owned())
         .or_else(|_| ServerName::try_from("localhost"))
@@ -58,7 +60,12 @@ impl ServerCertVerifier for Anybody {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -67,7 +74,12 @@ impl ServerCertVerifier for Anybody {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -122,9 +122,7 @@ impl Proxy {
         end: SandboxEnd,
     ) -> Result<Response<AnswerBody>, Trouble> {
         let wanted = tunnel::wanted(&request);
-        let to_client = wanted
-            .is_some()
-            .then(|| hyper::upgrade::on(&mut request));
+        let to_client = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
         let is_head = request.method() == Method::HEAD;
         let request = self.prepared(visit, request, wanted.as_ref())?;
         let (mut response, connection) = send(visit, upstream, request, wanted.is_some()).await?;
@@ -134,7 +132,10 @@ impl Proxy {
                 return Err(service(visit.port, "switched protocols unasked"));
             };
             if !tunnel::is_agreed(&response, &wanted) {
-                return Err(service(visit.port, "switched to another protocol than asked"));
+                return Err(service(
+                    visit.port,
+                    "switched to another protocol than asked",
+                ));
             }
             let to_service = hyper::upgrade::on(&mut response);
             tunnel::spawn(tunnel::Tunnel {
@@ -149,7 +150,14 @@ impl Proxy {
         }
         let (head, body) = response.into_parts();
         let head = response::passed(head, is_head, visit.authority.as_ref());
-        let body = Passing::new(body, connection, Arc::clone(upstream), visit.port, end, in_use);
+        let body = Passing::new(
+            body,
+            connection,
+            Arc::clone(upstream),
+            visit.port,
+            end,
+            in_use,
+        );
         let body = streamed(Talkative::new(body, SILENCE_BOUND));
         Ok(Response::from_parts(head, body))
     }
@@ -256,7 +264,10 @@ fn lost(error: &hyper::Error, port: u16) -> Trouble {
 
 /// A second copy of a request that changes nothing and has no body.
 fn repeatable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_safe = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
     if !is_safe || !request.body().is_end_stream() {
         return None;
     }
@@ -269,11 +280,7 @@ fn repeatable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
 
 /// A sandbox that ended is not found, whatever was wrong on the way to it.
 async fn gone_instead(failure: Failure, sandbox: &Running) -> Failure {
-    let has_ended = match sandbox.live.wait(Duration::ZERO).await {
-        Ok(outcome) => outcome.is_some(),
-        Err(_) => true,
-    };
-    if has_ended {
+    if answer::has_ended(sandbox).await {
         Failure::SandboxNotFound
     } else {
         failure

@@ -22,21 +22,27 @@ pub(super) fn passed(mut head: Parts, is_head: bool, authority: Option<&HeaderVa
 /// Cookies for more than the service's own host would go to other sandboxes,
 /// and to the control plane, under the same domain.
 fn keep_own_cookies(headers: &mut HeaderMap, authority: Option<&HeaderValue>) {
-    let host = authority.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let host = authority
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
     let host = host.rsplit_once(':').map_or(host, |(host, _port)| host);
     let is_own = |cookie: &HeaderValue| {
         let text = String::from_utf8_lossy(cookie.as_bytes()).to_ascii_lowercase();
-        text.split(';').skip(1).all(|attribute| {
-            match attribute.split_once('=') {
+        text.split(';')
+            .skip(1)
+            .all(|attribute| match attribute.split_once('=') {
                 Some((name, domain)) if name.trim() == "domain" => {
                     let domain = domain.trim().trim_start_matches('.');
                     domain.is_empty() || domain == host.to_ascii_lowercase()
                 }
                 _ => true,
-            }
-        })
+            })
     };
-    let cookies: Vec<HeaderValue> = headers.get_all(header::SET_COOKIE).iter().cloned().collect();
+    let cookies: Vec<HeaderValue> = headers
+        .get_all(header::SET_COOKIE)
+        .iter()
+        .cloned()
+        .collect();
     if cookies.iter().all(&is_own) {
         return;
     }
@@ -64,14 +70,23 @@ mod tests {
         let authority = HeaderValue::from_static("3000-i1.my.zone:7300");
         let head = passed(response.into_parts().0, false, Some(&authority));
         let left = head.headers.get_all(header::SET_COOKIE).iter();
-        left.map(|value| value.to_str().unwrap().to_owned()).collect()
+        left.map(|value| value.to_str().unwrap().to_owned())
+            .collect()
     }
 
     #[test]
     fn cookies_stay_with_the_service() {
-        let own = ["a=1", "b=domain=x; Path=/", "c=2; Domain=3000-i1.MY.zone; Secure"];
+        let own = [
+            "a=1",
+            "b=domain=x; Path=/",
+            "c=2; Domain=3000-i1.MY.zone; Secure",
+        ];
         assert_eq!(cookies_after(&own), own);
-        let foreign = ["d=1; Domain=my.zone", "e=1;path=/;DOMAIN = .my.zone", "f=1; domain=zone"];
+        let foreign = [
+            "d=1; Domain=my.zone",
+            "e=1;path=/;DOMAIN = .my.zone",
+            "f=1; domain=zone",
+        ];
         assert_eq!(cookies_after(&[&own[..], &foreign].concat()), own);
     }
 }

@@ -55,9 +55,8 @@ pub(super) fn ask(headers: &mut HeaderMap, protocol: &HeaderValue) {
 /// Whether a service agreed to what was asked, and to nothing else.
 pub(super) fn is_agreed<B>(response: &Response<B>, wanted: &HeaderValue) -> bool {
     let mut protocols = response.headers().get_all(header::UPGRADE).iter();
-    let is_same = |protocol: &HeaderValue| {
-        protocol.as_bytes().eq_ignore_ascii_case(wanted.as_bytes())
-    };
+    let is_same =
+        |protocol: &HeaderValue| protocol.as_bytes().eq_ignore_ascii_case(wanted.as_bytes());
     protocols.next().is_some_and(is_same) && protocols.next().is_none()
 }
 

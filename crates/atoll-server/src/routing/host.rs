@@ -92,9 +92,9 @@ impl Names {
 
 /// Whether a label starts like `{port}-`.
 fn names_a_port(label: &str) -> bool {
-    label.split_once('-').is_some_and(|(port, _)| {
-        !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    label
+        .split_once('-')
+        .is_some_and(|(port, _)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn checked(name: &str) -> Result<String, DomainError> {

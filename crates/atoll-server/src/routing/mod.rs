@@ -54,19 +54,29 @@ pub(crate) enum Destination {
 pub(crate) enum Misdirected {
     #[error("the request names no host\nhint: send a Host header")]
     NoHost,
-    #[error("the request names more than one host\nhint: send one Host header, and the same host in the target")]
+    #[error(
+        "the request names more than one host\nhint: send one Host header, and the same host in the target"
+    )]
     TwoHosts,
-    #[error("the host of the request cannot be read\nhint: expected a name or an address, and maybe a port")]
+    #[error(
+        "the host of the request cannot be read\nhint: expected a name or an address, and maybe a port"
+    )]
     Host,
     #[error("the name of a sandbox has characters other than a-z and 0-9")]
     Id,
     #[error("the port of a sandbox is not a number from 1 to 65535")]
     Port,
-    #[error("headers name a sandbox or a port, but not both once\nhint: send E2b-Sandbox-Id and E2b-Sandbox-Port")]
+    #[error(
+        "headers name a sandbox or a port, but not both once\nhint: send E2b-Sandbox-Id and E2b-Sandbox-Port"
+    )]
     HalfNamed,
-    #[error("headers name a sandbox, but not on the host `{0}`\nhint: use the server's address, `localhost`, or `sandbox.` before its domain")]
+    #[error(
+        "headers name a sandbox, but not on the host `{0}`\nhint: use the server's address, `localhost`, or `sandbox.` before its domain"
+    )]
     NotHere(String),
-    #[error("the method CONNECT leads nowhere\nhint: WebSockets are opened with an Upgrade, over HTTP/1.1")]
+    #[error(
+        "the method CONNECT leads nowhere\nhint: WebSockets are opened with an Upgrade, over HTTP/1.1"
+    )]
     Connect,
     #[error("the body of the request has a transfer coding that is not just `chunked`")]
     TransferCoding,

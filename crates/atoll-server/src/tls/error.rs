@@ -61,12 +61,12 @@ impl TlsError {
             Self::Content { .. } => Some(
                 "expected text with `-----BEGIN …-----`; for an authority made by Atoll, put the file back from a backup, or remove it and trust the next one",
             ),
-            Self::Exposed { .. } => Some(
-                "`chmod 600` it; if others may have read it, remove it and trust the next one",
-            ),
-            Self::Mismatch { .. } => {
-                Some("give the key that the certificate was made for, and the chain with the server's own certificate first")
+            Self::Exposed { .. } => {
+                Some("`chmod 600` it; if others may have read it, remove it and trust the next one")
             }
+            Self::Mismatch { .. } => Some(
+                "give the key that the certificate was made for, and the chain with the server's own certificate first",
+            ),
             Self::File { .. } | Self::Make { .. } | Self::Protocol(_) => None,
         }
     }

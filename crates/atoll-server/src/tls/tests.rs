@@ -8,7 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{RootCertStore, client::WebPkiServerVerifier, client::danger::ServerCertVerifier as _};
+use rustls::{
+    RootCertStore, client::WebPkiServerVerifier, client::danger::ServerCertVerifier as _,
+};
 
 use super::*;
 
@@ -41,7 +43,11 @@ fn a_made_certificate_is_believed_for_its_domain_alone() {
     let certificates = Certificates::made(home.path(), "my.zone").unwrap();
     let authority = Authority::open(home.path(), "my.zone").unwrap();
     let first = shown(&certificates);
-    for name in ["my.zone", "api.my.zone", "3000-i0123456789abcdefghij.my.zone"] {
+    for name in [
+        "my.zone",
+        "api.my.zone",
+        "3000-i0123456789abcdefghij.my.zone",
+    ] {
         assert!(is_believed(authority.pem(), &first, name), "{name}");
     }
     for name in ["zone", "a.b.my.zone", "my.zone.example", "example.org"] {
@@ -79,12 +85,18 @@ fn the_key_is_for_its_owner_and_is_not_shown() {
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::open(home.path(), "my.zone").unwrap();
     let path = home.path().join("tls/my.zone.pem");
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+        0o600
+    );
     assert!(!authority.pem().contains("PRIVATE"), "{}", authority.pem());
     assert!(authority.pem().contains("BEGIN CERTIFICATE"));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let refused = Authority::open(home.path(), "my.zone").unwrap_err();
-    assert!(matches!(refused, TlsError::Exposed { mode: 0o644, .. }), "{refused}");
+    assert!(
+        matches!(refused, TlsError::Exposed { mode: 0o644, .. }),
+        "{refused}"
+    );
     fs::write(&path, "nothing").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let refused = Authority::open(home.path(), "my.zone").unwrap_err();
@@ -112,12 +124,26 @@ fn given_files_are_read_again_when_they_change() {
     certificates.refresh().unwrap();
     let second = write("the-second.example");
     certificates.refresh().unwrap();
-    assert!(is_believed(&second, &shown(&certificates), "the-second.example"));
+    assert!(is_believed(
+        &second,
+        &shown(&certificates),
+        "the-second.example"
+    ));
     // A key of another certificate changes nothing.
     let other = rcgen::generate_simple_self_signed(["x.example".to_owned()]).unwrap();
     fs::write(&key, format!("{}\n", other.signing_key.serialize_pem())).unwrap();
-    assert!(matches!(certificates.refresh(), Err(TlsError::Mismatch { .. })));
-    assert!(is_believed(&second, &shown(&certificates), "the-second.example"));
+    assert!(matches!(
+        certificates.refresh(),
+        Err(TlsError::Mismatch { .. })
+    ));
+    assert!(is_believed(
+        &second,
+        &shown(&certificates),
+        "the-second.example"
+    ));
     fs::write(&key, "no key").unwrap();
-    assert!(matches!(certificates.refresh(), Err(TlsError::Content { .. })));
+    assert!(matches!(
+        certificates.refresh(),
+        Err(TlsError::Content { .. })
+    ));
 }

@@ -27,7 +27,8 @@ fn call(
 }
 
 fn start(reached: &Reached, command: &str) -> Vec<u8> {
-    let process = json!({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", command]}, "stdin": false});
+    let process =
+        json!({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", command]}, "stdin": false});
     let headers = [
         ("content-type", "application/connect+json"),
         ("connect-protocol-version", "1"),
@@ -100,7 +101,10 @@ async fn health_commands_files_and_ports_work_by_header() {
         b"",
     );
     let answer = served.ask(user_port).await;
-    assert_eq!((answer.status(), answer.text().as_str()), (200, "GET /x?y=1"));
+    assert_eq!(
+        (answer.status(), answer.text().as_str()),
+        (200, "GET /x?y=1")
+    );
 
     let answer = served.ask(request("GET", "/sandboxes", &[], b"")).await;
     assert_eq!(answer.text(), CONTROL);
@@ -151,7 +155,12 @@ const ROUTES: [(&str, &str, bool); 22] = [
 ];
 
 /// What is said to who shows this token on a route; the body of HEAD is empty.
-async fn with_token(served: &Served, reached: &Reached, route: (&str, &str), tokens: &[&str]) -> (u16, String) {
+async fn with_token(
+    served: &Served,
+    reached: &Reached,
+    route: (&str, &str),
+    tokens: &[&str],
+) -> (u16, String) {
     let mut headers = vec![
         ("e2b-sandbox-id", reached.id()),
         ("e2b-sandbox-port", "49983"),
@@ -211,7 +220,13 @@ async fn no_route_opens_without_the_right_token() {
                 assert_eq!(said, expected, "{route:?}");
             }
         }
-        for tokens in [&[][..], &[""], &[own, own], &[own, forged.as_str()], &["", own]] {
+        for tokens in [
+            &[][..],
+            &[""],
+            &[own, own],
+            &[own, forged.as_str()],
+            &["", own],
+        ] {
             let (status, said) = with_token(&served, &reached, route, tokens).await;
             assert_eq!(status, 401, "{route:?} {tokens:?}: {said}");
         }
@@ -241,9 +256,7 @@ async fn nothing_but_the_routes_of_clients_is_there() {
         ("POST", "/process.Process/start"),
         ("POST", "/health"),
     ] {
-        let answer = served
-            .ask(call(&reached, method, target, &[], b"{}"))
-            .await;
+        let answer = served.ask(call(&reached, method, target, &[], b"{}")).await;
         let path = target.split('?').next().unwrap();
         assert_eq!(answer.status(), 404, "{method} {target}: {}", answer.text());
         assert_eq!(answer.json()["path"], path);
@@ -267,7 +280,11 @@ async fn a_sandbox_that_is_not_there_is_not_found() {
                     ("e2b-sandbox-port", port),
                     ("x-access-token", reached.token.as_str()),
                 ];
-                let method = if target.starts_with("/p") { "POST" } else { "GET" };
+                let method = if target.starts_with("/p") {
+                    "POST"
+                } else {
+                    "GET"
+                };
                 let answer = served.ask(request(method, target, &headers, b"")).await;
                 assert_eq!(answer.status(), 502);
                 assert_eq!(
@@ -326,6 +343,17 @@ async fn streams_break_when_the_sandbox_ends_or_the_key_does() {
     let begun = call(&reached, "POST", "/files?path=half", &headers, b"");
     upload.send(begun).await;
     upload.send(b"not all of it").await;
+    let begun = std::time::Instant::now();
+    while reached
+        .sandbox
+        .live
+        .guest()
+        .stat("half", None)
+        .await
+        .is_err()
+    {
+        assert!(begun.elapsed() < *BOUND, "the upload does not begin");
+    }
     assert!(!waiting.is_finished());
     served.kill(&reached).await;
     assert_eq!(waiting.await.unwrap(), End::Reset);
@@ -333,7 +361,10 @@ async fn streams_break_when_the_sandbox_ends_or_the_key_does() {
     let health = request(
         "GET",
         "/health",
-        &[("e2b-sandbox-id", reached.id()), ("e2b-sandbox-port", "49983")],
+        &[
+            ("e2b-sandbox-id", reached.id()),
+            ("e2b-sandbox-port", "49983"),
+        ],
         b"",
     );
     assert_eq!(served.ask(health).await.status(), 502);
@@ -368,7 +399,8 @@ async fn a_client_that_leaves_is_gone_for_the_guest_too() {
     let mut wires = Vec::new();
     for number in 0..20 {
         let mut wire = Wire::open(served.address).await;
-        wire.send(start(&reached, &format!("echo {number}; sleep 1000"))).await;
+        wire.send(start(&reached, &format!("echo {number}; sleep 1000")))
+            .await;
         assert_eq!(wire.head().await.status, 200);
         wire.piece().await.unwrap();
         wires.push(wire);
@@ -387,17 +419,26 @@ async fn a_client_that_leaves_is_gone_for_the_guest_too() {
 async fn metrics_are_the_hosts() {
     let served = Served::new().await;
     let reached = served.sandbox().await;
-    let answer = served.ask(call(&reached, "GET", "/metrics", &[], b"")).await;
+    let answer = served
+        .ask(call(&reached, "GET", "/metrics", &[], b""))
+        .await;
     assert_eq!(answer.status(), 200);
     let metrics = answer.json();
-    let number = |name: &str| metrics[name].as_f64().unwrap_or_else(|| panic!("{name}: {metrics}"));
+    let number = |name: &str| {
+        metrics[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {metrics}"))
+    };
     assert_eq!(number("cpu_count"), 2.0);
     assert_eq!(number("mem_total"), 1024.0 * 1024.0 * 1024.0);
     assert_eq!(number("mem_total_mib"), 1024.0);
     let used = number("mem_used");
     assert!((1.0..number("mem_total")).contains(&used), "{metrics}");
     let disk = number("disk_total");
-    assert!((3.0e9..4.4e9).contains(&disk) && number("disk_used") < disk, "{metrics}");
+    assert!(
+        (3.0e9..4.4e9).contains(&disk) && number("disk_used") < disk,
+        "{metrics}"
+    );
     assert!((0.0..=100.0).contains(&number("cpu_used_pct")) && number("ts") > 1.7e9);
     served.end([reached]).await;
 }
@@ -410,7 +451,10 @@ async fn pages_in_browsers_may_call() {
         ("host", &*format!("49983-{}.localhost", reached.id())),
         ("origin", "https://app.example"),
         ("access-control-request-method", "POST"),
-        ("access-control-request-headers", "x-access-token,content-type"),
+        (
+            "access-control-request-headers",
+            "x-access-token,content-type",
+        ),
     ];
     let answer = served
         .ask(request("OPTIONS", "/process.Process/List", &preflight, b""))
@@ -419,7 +463,10 @@ async fn pages_in_browsers_may_call() {
     for (name, value) in [
         ("access-control-allow-origin", "*"),
         ("access-control-allow-methods", "POST"),
-        ("access-control-allow-headers", "x-access-token,content-type"),
+        (
+            "access-control-allow-headers",
+            "x-access-token,content-type",
+        ),
         ("access-control-max-age", "7200"),
     ] {
         assert_eq!(answer.head.header(name), Some(value));
@@ -461,7 +508,10 @@ async fn who_knows_a_preview_url_knows_nothing_else() {
         assert_eq!(answer.json()["port"], 49999);
     }
     let answer = served.ask(on("49982", "/")).await;
-    assert_eq!(answer.json()["message"], "The sandbox is running but port is not open");
+    assert_eq!(
+        answer.json()["message"],
+        "The sandbox is running but port is not open"
+    );
     for port in ["049983", "0", "65536", "115519", "-1", "4998 3"] {
         let answer = served.ask(on(port, "/envs")).await;
         assert!(

@@ -28,11 +28,19 @@ async fn heads_have_a_size() {
         let answer = served.ask(request("GET", "/", headers, b"")).await;
         assert_eq!(answer.status(), 431);
     }
-    let answer = served.ask(request("GET", &format!("/{long}"), &[], b"")).await;
+    let answer = served
+        .ask(request("GET", &format!("/{long}"), &[], b""))
+        .await;
     assert!(matches!(answer.status(), 414 | 431), "{}", answer.status());
     let many: Vec<(String, &str)> = (0..1000).map(|n| (format!("x-{n}"), "y")).collect();
-    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-    assert_eq!(served.ask(request("GET", "/", &many, b"")).await.status(), 431);
+    let many: Vec<(&str, &str)> = many
+        .iter()
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect();
+    assert_eq!(
+        served.ask(request("GET", "/", &many, b"")).await.status(),
+        431
+    );
     let large = "a".repeat(32 * 1024);
     let control = served.ask(request("GET", "/", &[("x", &large)], b"")).await;
     assert_eq!(control.text(), CONTROL);
@@ -85,7 +93,11 @@ async fn idle_connections_end() {
     assert_eq!(used.answer().await.text(), CONTROL);
     let begun = Instant::now();
     assert_eq!(used.end().await, End::Closed);
-    assert!(begun.elapsed() >= Duration::from_millis(850), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(850),
+        "{:?}",
+        begun.elapsed()
+    );
     served.end([]).await;
 }
 
@@ -110,7 +122,8 @@ async fn there_are_only_so_many_connections() {
     let begun = Instant::now();
     loop {
         let mut wire = Wire::open(served.address).await;
-        let asked = wire.try_send(request("GET", "/", &[], b"")).await;
+        let last = [("connection", "close")];
+        let asked = wire.try_send(request("GET", "/", &last, b"")).await;
         if asked.is_ok() && wire.all().await.ends_with(CONTROL.as_bytes()) {
             break;
         }
@@ -130,7 +143,9 @@ async fn a_stop_lets_answers_finish_and_waits_for_no_endless_one() {
     start_program(&reached.sandbox, &on_port(ECHO, 8000)).await;
     let host = crate::ports::host(&reached, 8000);
     let mut endless = Wire::open(served.address).await;
-    endless.send(request("GET", "/events", &[("host", &host)], b"")).await;
+    endless
+        .send(request("GET", "/events", &[("host", &host)], b""))
+        .await;
     assert_eq!(endless.head().await.status, 200);
     endless.piece().await.unwrap();
     let mut idle = Wire::open(served.address).await;

@@ -27,14 +27,22 @@ async fn a_service_that_lies_gets_no_further() {
         let answer = get(&served, &reached, path).await;
         assert_eq!(answer.status(), 502, "{path}: {}", answer.text());
         let message = answer.json()["message"].as_str().unwrap().to_owned();
-        assert!(message.starts_with("The service on port 8000 "), "{path}: {message}");
-        assert_eq!(get(&served, &reached, "/good").await.text(), "good", "after {path}");
+        assert!(
+            message.starts_with("The service on port 8000 "),
+            "{path}: {message}"
+        );
+        assert_eq!(
+            get(&served, &reached, "/good").await.text(),
+            "good",
+            "after {path}"
+        );
     }
     // What breaks off breaks off.
     for path in ["/short", "/bad-chunk", "/cut-chunk"] {
         let mut wire = Wire::open(served.address).await;
         let host = host(&reached, 8000);
-        wire.send(request("GET", path, &[("host", &host)], b"")).await;
+        wire.send(request("GET", path, &[("host", &host)], b""))
+            .await;
         let head = wire.head().await;
         assert_eq!(head.status, 200);
         let end = loop {
@@ -47,9 +55,17 @@ async fn a_service_that_lies_gets_no_further() {
         assert_eq!(end, End::Reset, "{path}");
     }
     // What has an honest reading has that one.
-    for (path, expected) in [("/informed", "ok"), ("/until-the-end", "all of it"), ("/both", "abc")] {
+    for (path, expected) in [
+        ("/informed", "ok"),
+        ("/until-the-end", "all of it"),
+        ("/both", "abc"),
+    ] {
         let answer = get(&served, &reached, path).await;
-        assert_eq!((answer.status(), answer.text().as_str()), (200, expected), "{path}");
+        assert_eq!(
+            (answer.status(), answer.text().as_str()),
+            (200, expected),
+            "{path}"
+        );
     }
     served.end([reached]).await;
 }
@@ -120,10 +136,17 @@ async fn nothing_is_smuggled_in() {
 
     // A length beside chunks: the chunks count, and the connection ends there.
     for lines in [
-        format!("content-length: {}\r\ntransfer-encoding: chunked", length + 5),
-        format!("transfer-encoding: chunked\r\ncontent-length: {}", length + 5),
+        format!(
+            "content-length: {}\r\ntransfer-encoding: chunked",
+            length + 5
+        ),
+        format!(
+            "transfer-encoding: chunked\r\ncontent-length: {}",
+            length + 5
+        ),
     ] {
-        let raw = format!("POST /both HTTP/1.1\r\nhost: {host}\r\n{lines}\r\n\r\n0\r\n\r\n{hidden}");
+        let raw =
+            format!("POST /both HTTP/1.1\r\nhost: {host}\r\n{lines}\r\n\r\n0\r\n\r\n{hidden}");
         let mut wire = Wire::open(served.address).await;
         wire.send(raw).await;
         let answer = wire.answer().await;
@@ -155,7 +178,9 @@ async fn nothing_is_smuggled_in() {
     assert_eq!(all_seen(&served, &reached).await, ["POST /both"; 2]);
 
     // The control: two requests in a row are two requests.
-    let two = format!("POST /one HTTP/1.1\r\nhost: {host}\r\ncontent-length: 5\r\n\r\nhelloGET /two HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    let two = format!(
+        "POST /one HTTP/1.1\r\nhost: {host}\r\ncontent-length: 5\r\n\r\nhelloGET /two HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+    );
     let mut wire = Wire::open(served.address).await;
     wire.send(two).await;
     assert_eq!(wire.answer().await.json()["body"], "hello");

@@ -28,7 +28,9 @@ fn seen(echo: &Value) -> BTreeMap<String, Vec<String>> {
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pair in echo["headers"].as_array().unwrap() {
         let (name, value) = (pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
-        seen.entry(name.to_owned()).or_default().push(value.to_owned());
+        seen.entry(name.to_owned())
+            .or_default()
+            .push(value.to_owned());
     }
     seen
 }
@@ -66,7 +68,8 @@ async fn a_service_sees_the_request_and_nothing_of_ours() {
     ];
     let answer = {
         let mut wire = Wire::open(served.address).await;
-        wire.send(request("POST", "/a%2fb/../c?d=%20&e", &headers, b"body")).await;
+        wire.send(request("POST", "/a%2fb/../c?d=%20&e", &headers, b"body"))
+            .await;
         let mut head = wire.head().await;
         if head.status == 100 {
             head = wire.head().await;
@@ -77,7 +80,11 @@ async fn a_service_sees_the_request_and_nothing_of_ours() {
     let echo = answer.json();
     assert_eq!(
         (&echo["method"], &echo["path"], &echo["body"]),
-        (&json!("POST"), &json!("/a%2fb/../c?d=%20&e"), &json!("body"))
+        (
+            &json!("POST"),
+            &json!("/a%2fb/../c?d=%20&e"),
+            &json!("body")
+        )
     );
     let expected = [
         ("authorization", &["Bearer theirs"][..]),
@@ -116,7 +123,9 @@ async fn methods_bodies_and_answers_pass_as_they_are() {
     for method in ["GET", "DELETE", "OPTIONS", "PUT", "PATCH"] {
         let answer = served.ask(request(method, "/x", &headers, b"")).await;
         assert_eq!(answer.json()["method"], method);
-        let answer = served.ask(request(method, "/x", &headers, b"with body")).await;
+        let answer = served
+            .ask(request(method, "/x", &headers, b"with body"))
+            .await;
         assert_eq!(answer.json()["body"], "with body", "{method}");
     }
     for method in ["POST", "PUT"] {
@@ -144,7 +153,12 @@ async fn methods_bodies_and_answers_pass_as_they_are() {
     assert_eq!(seen(&echo).get("trailer"), None);
 
     let answer = get(&served, &reached, "/cookies").await;
-    let cookies: Vec<_> = answer.head.headers.iter().filter(|(name, _)| name == "set-cookie").collect();
+    let cookies: Vec<_> = answer
+        .head
+        .headers
+        .iter()
+        .filter(|(name, _)| name == "set-cookie")
+        .collect();
     assert_eq!(cookies, [&("set-cookie".to_owned(), "own=1".to_owned())]);
     assert_eq!(answer.head.header("x-hidden"), None);
     assert_eq!(answer.head.header("x-shown"), Some("yes"));
@@ -152,7 +166,9 @@ async fn methods_bodies_and_answers_pass_as_they_are() {
     let answer = served.ask(request("TRACE", "/", &headers, b"")).await;
     assert_eq!(answer.status(), 405);
     let answer = served
-        .ask(format!("CONNECT 127.0.0.1:49983 HTTP/1.1\r\nhost: {host}\r\n\r\n"))
+        .ask(format!(
+            "CONNECT 127.0.0.1:49983 HTTP/1.1\r\nhost: {host}\r\n\r\n"
+        ))
         .await;
     assert_eq!(answer.status(), 400);
     let old = format!("GET /old HTTP/1.0\r\nhost: {host}\r\n\r\n");
@@ -167,7 +183,8 @@ async fn events_arrive_one_by_one() {
     start_program(&reached.sandbox, &on_port(ECHO, PORT)).await;
     let mut wire = Wire::open(served.address).await;
     let host = host(&reached, PORT);
-    wire.send(request("GET", "/events", &[("host", &host)], b"")).await;
+    wire.send(request("GET", "/events", &[("host", &host)], b""))
+        .await;
     let head = wire.head().await;
     assert_eq!(head.header("content-type"), Some("text/event-stream"));
     for number in 0..5 {
@@ -198,7 +215,10 @@ async fn closed_ports_are_told_from_missing_sandboxes() {
     let host = host(&reached, PORT);
     let browser = [("host", host.as_str()), ("accept", "text/html")];
     let page = served.ask(request("GET", "/", &browser, b"")).await;
-    assert_eq!(page.head.header("content-type"), Some("text/html; charset=utf-8"));
+    assert_eq!(
+        page.head.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
     assert!(page.text().contains("port is not open"), "{}", page.text());
 
     start_program(&reached.sandbox, &on_port(ECHO, PORT)).await;
@@ -217,7 +237,8 @@ async fn connections_to_a_service_are_used_again() {
     let host = host(&reached, PORT);
     let mut wire = Wire::open(served.address).await;
     for _ in 0..200 {
-        wire.send(request("POST", "/x", &[("host", &host)], b"body")).await;
+        wire.send(request("POST", "/x", &[("host", &host)], b"body"))
+            .await;
         assert_eq!(wire.answer().await.status(), 200);
     }
     let count = get(&served, &reached, "/count").await.json();
@@ -228,7 +249,8 @@ async fn connections_to_a_service_are_used_again() {
     start_program(&reached.sandbox, &on_port(IMPATIENT, 8001)).await;
     let host = self::host(&reached, 8001);
     for number in 0..100 {
-        wire.send(request("GET", "/x", &[("host", &host)], b"")).await;
+        wire.send(request("GET", "/x", &[("host", &host)], b""))
+            .await;
         let answer = wire.answer().await;
         assert_eq!(answer.text(), "ok", "{number}");
     }
@@ -248,7 +270,11 @@ async fn who_lacks_the_traffic_token_stays_out() {
     let host = host(&reached, PORT);
     let ask = async |tokens: &[&str]| {
         let mut headers = vec![("host", host.as_str())];
-        headers.extend(tokens.iter().map(|token| ("e2b-traffic-access-token", *token)));
+        headers.extend(
+            tokens
+                .iter()
+                .map(|token| ("e2b-traffic-access-token", *token)),
+        );
         served.ask(request("GET", "/", &headers, b"")).await
     };
     for tokens in [
@@ -263,7 +289,10 @@ async fn who_lacks_the_traffic_token_stays_out() {
         let answer = ask(tokens).await;
         assert_eq!(answer.status(), 403, "{tokens:?}");
         let body = answer.json();
-        assert_eq!((&body["sandboxId"], &body["code"]), (&json!(reached.id()), &json!(403)));
+        assert_eq!(
+            (&body["sandboxId"], &body["code"]),
+            (&json!(reached.id()), &json!(403))
+        );
     }
     let answer = ask(&["0123456789abcdef"]).await;
     assert_eq!(answer.status(), 200);
@@ -349,18 +378,29 @@ async fn only_a_clear_wish_switches_protocols() {
     let host = host(&reached, PORT);
     for headers in [
         &[("connection", "upgrade"), ("upgrade", "h2c")][..],
-        &[("connection", "upgrade, http2-settings"), ("upgrade", "H2C"), ("http2-settings", "x")],
+        &[
+            ("connection", "upgrade, http2-settings"),
+            ("upgrade", "H2C"),
+            ("http2-settings", "x"),
+        ],
         &[("upgrade", "websocket")],
         &[("connection", "upgrade")],
         &[("connection", "upgrade"), ("upgrade", "websocket, h2c")],
-        &[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "h2c")],
+        &[
+            ("connection", "upgrade"),
+            ("upgrade", "websocket"),
+            ("upgrade", "h2c"),
+        ],
     ] {
         let mut all = vec![("host", host.as_str())];
         all.extend_from_slice(headers);
         let answer = served.ask(request("GET", "/", &all, b"")).await;
         assert_eq!(answer.status(), 200, "{headers:?}");
         let asked = answer.text().to_ascii_lowercase();
-        assert!(!asked.contains("upgrade") && !asked.contains("http2"), "{asked}");
+        assert!(
+            !asked.contains("upgrade") && !asked.contains("http2"),
+            "{asked}"
+        );
     }
     switched(&served, &reached).await;
     served.end([reached]).await;
@@ -392,13 +432,18 @@ async fn services_with_tls_of_their_own_are_reached() {
     start_program(&reached.sandbox, &on_port(ECHO, 8444)).await;
     let ask = async |port| {
         let host = host(&reached, port);
-        served.ask(request("POST", "/tls", &[("host", &host)], b"secret")).await
+        served
+            .ask(request("POST", "/tls", &[("host", &host)], b"secret"))
+            .await
     };
     let answer = ask(8443).await;
     assert_eq!(answer.json()["body"], "secret", "{}", answer.text());
     // In the clear where TLS was announced.
     let answer = ask(8444).await;
     assert_eq!(answer.status(), 502);
-    assert_eq!(answer.json()["message"], "The service on port 8444 does not speak TLS");
+    assert_eq!(
+        answer.json()["message"],
+        "The service on port 8444 does not speak TLS"
+    );
     served.end([reached]).await;
 }

@@ -21,7 +21,13 @@ fn encoded(text: &str) -> String {
 }
 
 /// `/files?…` as a client signs it.
-fn signed(token: &str, operation: Operation, path: &str, user: &str, expiration: Option<i64>) -> String {
+fn signed(
+    token: &str,
+    operation: Operation,
+    path: &str,
+    user: &str,
+    expiration: Option<i64>,
+) -> String {
     let url = SignedUrl {
         path,
         operation,
@@ -75,12 +81,21 @@ async fn a_signed_url_finds_its_sandbox() {
         assert_eq!(answer.json()[0]["path"], "/home/user/a b+c.txt");
     }
     for (number, reached) in all.iter().enumerate() {
-        let read = signed(&reached.token, Operation::Read, "a b+c.txt", "", Some(now() + 600));
+        let read = signed(
+            &reached.token,
+            Operation::Read,
+            "a b+c.txt",
+            "",
+            Some(now() + 600),
+        );
         let expected = format!("of sandbox {number}");
         assert_eq!(get(&served, &[], &read).await.text(), expected);
         // The same URL, where the sandbox is named.
         let host = format!("49983-{}.localhost", reached.id());
-        assert_eq!(get(&served, &[("host", &host)], &read).await.text(), expected);
+        assert_eq!(
+            get(&served, &[("host", &host)], &read).await.text(),
+            expected
+        );
     }
     served.end(all).await;
 }
@@ -91,7 +106,12 @@ async fn a_signature_opens_nothing_else() {
     let (reached, neighbour) = (served.sandbox().await, served.sandbox().await);
     let path = "/home/user/secret.txt";
     let token = reached.token.as_str();
-    put(&served, &signed(token, Operation::Write, path, "", None), b"secret").await;
+    put(
+        &served,
+        &signed(token, Operation::Write, path, "", None),
+        b"secret",
+    )
+    .await;
     let good = signed(token, Operation::Read, path, "", None);
     assert_eq!(get(&served, &[], &good).await.text(), "secret");
 
@@ -103,7 +123,11 @@ async fn a_signature_opens_nothing_else() {
         format!("{good}&username=root"),
         format!("{good}&signature_expiration=9999999999"),
         format!("{good}&path={}", encoded("/etc/passwd")),
-        format!("/files?path={}&{}", encoded("/etc/passwd"), &good["/files?".len()..]),
+        format!(
+            "/files?path={}&{}",
+            encoded("/etc/passwd"),
+            &good["/files?".len()..]
+        ),
         signed("guessed", Operation::Read, path, "", None),
         signed("", Operation::Read, path, "", None),
         signed(token, Operation::Write, path, "", None),
@@ -142,7 +166,12 @@ async fn a_signature_gives_the_rights_of_the_user_it_names() {
             ("content-type", "application/json"),
         ];
         let body = json!({"path": path}).to_string();
-        let stat = request("POST", "/filesystem.Filesystem/Stat", &headers, body.as_bytes());
+        let stat = request(
+            "POST",
+            "/filesystem.Filesystem/Stat",
+            &headers,
+            body.as_bytes(),
+        );
         let answer = served.ask(stat).await;
         answer.json()["entry"]["owner"].as_str().unwrap().to_owned()
     };

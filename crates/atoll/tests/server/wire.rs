@@ -123,7 +123,9 @@ impl Wire {
     }
 
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        bounded(self.stream.write_all(bytes.as_ref())).await.unwrap();
+        bounded(self.stream.write_all(bytes.as_ref()))
+            .await
+            .unwrap();
     }
 
     /// Sends as far as the other side takes it.
