@@ -18,6 +18,7 @@ mod clients;
 
 mod calls;
 mod connections;
+mod encrypted;
 mod hostile_services;
 mod ports;
 mod sdks;
