@@ -47,7 +47,7 @@ const REQUEST_HEADERS_MAX: usize = 64;
 
 /// A request that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route {
+pub enum Route {
     /// One that changes nothing: `/health`, `/metrics`, `/envs`.
     Read,
     /// `GET /files`, which changes nothing either.
@@ -62,7 +62,7 @@ pub(crate) enum Route {
 
 /// What matters about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
+pub enum Call {
     /// It changes nothing.
     Looks,
     /// It changes something.
@@ -100,7 +100,7 @@ impl Route {
     ///
     /// # Errors
     /// [`GuestError::NotForwarded`] for everything that has none.
-    pub(crate) fn of(method: &Method, uri: &Uri) -> Result<Self, GuestError> {
+    pub fn of(method: &Method, uri: &Uri) -> Result<Self, GuestError> {
         if uri.scheme().is_some() || uri.authority().is_some() {
             return Err(GuestError::NotForwarded("its target names a host"));
         }
@@ -134,7 +134,9 @@ impl Route {
         matches!(self, Self::Read | Self::Download | Self::Unary(Call::Looks))
     }
 
-    pub(crate) fn is_stream(self) -> bool {
+    /// Whether its answer is a stream of frames.
+    #[must_use]
+    pub fn is_stream(self) -> bool {
         matches!(self, Self::Stream(_))
     }
 
@@ -149,7 +151,8 @@ impl Route {
     }
 
     /// Whether it is a call of a service.
-    fn is_call(self) -> bool {
+    #[must_use]
+    pub fn is_call(self) -> bool {
         matches!(self, Self::Unary(_) | Self::Stream(_))
     }
 }

@@ -37,6 +37,8 @@ state_writes! {
     NodeId => "node_id",
     /// The secret of a home.
     HomeSecret => "home_secret",
+    /// An authority for certificates.
+    Authority => "authority",
 }
 
 impl StateWrite {

@@ -115,6 +115,20 @@ pub struct Lifeline {
     ended: watch::Receiver<bool>,
 }
 
+/// Tells when a sandbox ends.
+#[derive(Debug, Clone)]
+pub struct SandboxEnd {
+    ended: watch::Receiver<bool>,
+}
+
+impl SandboxEnd {
+    /// Waits until the sandbox has ended.
+    pub async fn reached(mut self) {
+        // An error says that nobody can end it any more: it is gone.
+        let _ = self.ended.wait_for(|ended| *ended).await;
+    }
+}
+
 impl Lifeline {
     /// Waits until the sandbox has ended or the key is over, and says which.
     pub async fn broken(mut self) -> Over {
@@ -233,14 +247,28 @@ impl Access {
     /// The sandbox whose token `is_signer` recognises, for signed URLs that
     /// name no sandbox. All tokens that open anything are tried.
     pub fn find(&self, is_signer: impl Fn(&str) -> bool) -> Option<(SandboxId, Pass)> {
-        let now_ms = now_ms();
-        let known = self.lock();
-        known.sandboxes.iter().find_map(|(sandbox, reachable)| {
-            reachable.keys.iter().find_map(|key| {
-                let pass = known.pass(sandbox, *key, now_ms)?;
-                is_signer(self.mint.token(sandbox, *key).reveal()).then(|| (sandbox.clone(), pass))
-            })
-        })
+        let all = self.lock().holders();
+        // Without the lock: anybody may ask, and it takes a hash per token.
+        let (sandbox, key) = all
+            .into_iter()
+            .find(|(sandbox, key)| is_signer(self.mint.token(sandbox, *key).reveal()))?;
+        let pass = self.lock().pass(&sandbox, key, now_ms())?;
+        Some((sandbox, pass))
+    }
+
+    /// As [`find`](Self::find), among the tokens of one sandbox.
+    pub fn find_in(&self, sandbox: &SandboxId, is_signer: impl Fn(&str) -> bool) -> Option<Pass> {
+        let keys = self.lock().sandboxes.get(sandbox)?.keys.clone();
+        let key = keys
+            .into_iter()
+            .find(|key| is_signer(self.mint.token(sandbox, *key).reveal()))?;
+        self.lock().pass(sandbox, key, now_ms())
+    }
+
+    /// Tells when a sandbox ends, for those who came without a token.
+    pub fn end_of(&self, sandbox: &SandboxId) -> Option<SandboxEnd> {
+        let ended = self.lock().sandboxes.get(sandbox)?.ended.subscribe();
+        Some(SandboxEnd { ended })
     }
 
     /// Ends every token of a sandbox, and whatever its holders have open.
@@ -317,6 +345,16 @@ impl Known {
             }
             is_news
         });
+    }
+
+    /// Who holds a token for what.
+    fn holders(&self) -> Vec<(SandboxId, KeyId)> {
+        let each = self.sandboxes.iter();
+        each.flat_map(|(sandbox, reachable)| {
+            let keys = reachable.keys.iter();
+            keys.map(|key| (sandbox.clone(), *key))
+        })
+        .collect()
     }
 
     fn pass(&self, sandbox: &SandboxId, key: KeyId, now_ms: i64) -> Option<Pass> {

@@ -6,14 +6,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use atoll_control::identity::DEFAULT_TENANT;
 use atoll_control::isolation::Choice;
 use atoll_control::templates::TemplateCatalog;
 use atoll_server::control_plane::{ControlPlane, router};
-use axum::serve::ListenerExt as _;
+use atoll_server::{Bounds, Entrance, Names, Services};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,8 +27,6 @@ use crate::home::{Home, require_root};
 
 /// The template that clients use when they name none.
 const DEFAULT_TEMPLATE: &str = "base";
-/// How long requests in flight may take after the server was asked to stop.
-const DRAIN_BOUND: Duration = Duration::from_secs(10);
 
 pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
     require_root()?;
@@ -53,7 +50,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         lifecycle.clone(),
         node.identity.keys.clone(),
         node.database.clone(),
-        None,
+        local_domain(address),
     ));
     let first_key = first_key(&node).await?;
     let url = url(address);
@@ -76,7 +73,14 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         first_key: first_key.as_deref(),
         machine: arguments.json,
     });
-    let ended = listen(listener, Arc::clone(&plane), async {
+    let services = Services {
+        control: router(Arc::clone(&plane)),
+        running: Arc::clone(&node.running),
+        access: Arc::clone(&node.access),
+        names: Names::default(),
+        bounds: Bounds::default(),
+    };
+    let ended = atoll_server::serve(vec![Entrance::Plain(listener)], services, async {
         stop.next().await;
         plane.become_unready();
     });
@@ -87,39 +91,6 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     node.database.close().await;
     ended.context("cannot accept connections any more")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Serves requests until `stop`, and those in flight a little longer.
-async fn listen(
-    listener: TcpListener,
-    plane: Arc<ControlPlane>,
-    stop: impl Future<Output = ()> + Send,
-) -> std::io::Result<()> {
-    // The place of the listener that knows sandboxes too.
-    let listener = listener.tap_io(|stream| {
-        // A connection that is gone already needs no option.
-        let _ = stream.set_nodelay(true);
-    });
-    let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = axum::serve(listener, router(plane))
-        .with_graceful_shutdown(async move { drop(stopped.await) });
-    let mut server = tokio::spawn(server.into_future());
-    tokio::select! {
-        ended = &mut server => return ended.unwrap_or_else(|error| Err(std::io::Error::other(error))),
-        () = stop => {}
-    }
-    drop(stopping);
-    if tokio::time::timeout(DRAIN_BOUND, &mut server)
-        .await
-        .is_err()
-    {
-        eprintln!(
-            "warning: requests in flight are cut off after {} s",
-            DRAIN_BOUND.as_secs()
-        );
-        server.abort();
-    }
-    Ok(())
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -158,6 +129,13 @@ fn url(address: SocketAddr) -> String {
         ip => ip,
     };
     format!("http://{}", SocketAddr::new(host, address.port()))
+}
+
+/// The domain of sandboxes when none was given: browsers and `curl` find every
+/// name below `localhost` on this host.
+fn local_domain(address: SocketAddr) -> Option<String> {
+    let is_here = address.ip().is_loopback() || address.ip().is_unspecified();
+    is_here.then(|| format!("localhost:{}", address.port()))
 }
 
 /// What is said when the server is ready.

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
 use super::guest::Guest;
+use crate::harness::TestHome;
 use crate::harness::command::Stream;
 
 /// What no program takes for all of its cases; each case has a bound of its own.
@@ -38,8 +39,29 @@ pub(crate) enum Program {
 /// Runs a program against a sandbox of its own. At least so many cases must
 /// have been run, and each of them must hold.
 pub(crate) fn run(program: &Program, cases_min: usize) {
-    let clients = installed();
     let guest = Guest::start(TOKEN);
+    let target = Target {
+        url: format!("http://{}", guest.address),
+        token: &guest.token,
+        sandbox_id: &guest.sandbox_id,
+        template_id: &guest.template_id,
+        home: &guest.sandboxes.home,
+    };
+    run_against(&target, program, cases_min);
+}
+
+/// Where a sandbox can be called, and a directory to work in.
+pub(crate) struct Target<'t> {
+    pub(crate) url: String,
+    pub(crate) token: &'t str,
+    pub(crate) sandbox_id: &'t str,
+    pub(crate) template_id: &'t str,
+    pub(crate) home: &'t TestHome,
+}
+
+/// As [`run`], against a sandbox that is there.
+pub(crate) fn run_against(target: &Target<'_>, program: &Program, cases_min: usize) {
+    let clients = installed();
     let mut command = match program {
         Program::Python(arguments) => {
             let mut command = Command::new(clients.join("python/bin/python"));
@@ -50,7 +72,7 @@ pub(crate) fn run(program: &Program, cases_min: usize) {
         }
         Program::Node(arguments) => {
             // Node looks for packages where a program lies, and nowhere else.
-            let directory = guest.sandboxes.home.work().join("node");
+            let directory = target.home.work().join("node");
             copy(&sources().join("node"), &directory);
             symlink(
                 clients.join("node/node_modules"),
@@ -61,8 +83,7 @@ pub(crate) fn run(program: &Program, cases_min: usize) {
             command.args(*arguments).current_dir(directory);
             command.env(
                 "GUEST_DESCRIPTORS",
-                guest
-                    .sandboxes
+                target
                     .home
                     .file("envd.binpb", atoll_protocol::FILE_DESCRIPTORS),
             );
@@ -83,12 +104,12 @@ pub(crate) fn run(program: &Program, cases_min: usize) {
         }
     }
     command
-        .env("HOME", guest.sandboxes.home.work())
+        .env("HOME", target.home.work())
         .env("LANG", "C.UTF-8")
-        .env("GUEST_URL", format!("http://{}", guest.address))
-        .env("GUEST_TOKEN", &guest.token)
-        .env("GUEST_SANDBOX_ID", &guest.sandbox_id)
-        .env("GUEST_TEMPLATE_ID", &guest.template_id);
+        .env("GUEST_URL", &target.url)
+        .env("GUEST_TOKEN", target.token)
+        .env("GUEST_SANDBOX_ID", target.sandbox_id)
+        .env("GUEST_TEMPLATE_ID", target.template_id);
     judge(Running::start(command).finish(), cases_min);
 }
 

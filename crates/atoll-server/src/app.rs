@@ -1,0 +1,126 @@
+//! One request: routed, and answered by whoever it is for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_control::identity::Access;
+use atoll_control::running::RunningSandboxes;
+use atoll_protocol::{ENVD_PORT, PASSAGE_PORT};
+use axum::extract::ConnectInfo;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
+
+use crate::answer::{self, Failure};
+use crate::body::{AnswerBody, Broken, streamed};
+use crate::data_plane::DataPlane;
+use crate::listener::{Bounds, Client};
+use crate::proxy::Proxy;
+use crate::routing::{self, Destination, Names};
+use crate::silence::Talkative;
+
+/// Port of the code interpreter, which only the server may call.
+const CODE_PORT: u16 = 49999;
+
+/// How long the body of a request to the control plane may be silent.
+const CONTROL_SILENCE: Duration = Duration::from_secs(60);
+
+/// What the server serves.
+pub struct Services {
+    /// The control plane.
+    pub control: axum::Router,
+    /// Which sandboxes there are.
+    pub running: Arc<RunningSandboxes>,
+    /// Who may reach which.
+    pub access: Arc<Access>,
+    /// What the server is called.
+    pub names: Names,
+    /// What clients are given.
+    pub bounds: Bounds,
+}
+
+/// Everything that requests meet.
+pub(crate) struct App {
+    control: TowerToHyperService<axum::Router>,
+    data_plane: DataPlane,
+    proxy: Proxy,
+    running: Arc<RunningSandboxes>,
+    names: Names,
+}
+
+impl App {
+    pub(crate) fn new(services: Services) -> Self {
+        let Services {
+            control,
+            running,
+            access,
+            names,
+            bounds: _,
+        } = services;
+        Self {
+            control: TowerToHyperService::new(control),
+            data_plane: DataPlane::new(Arc::clone(&running), Arc::clone(&access)),
+            proxy: Proxy::new(access),
+            running,
+            names,
+        }
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// When there is nothing to say, and the connection has to break.
+    pub(crate) async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        client: &Client,
+    ) -> Result<Response<AnswerBody>, Broken> {
+        let routed = match routing::route(&self.names, &mut request) {
+            Ok(routed) => routed,
+            Err(error) => return Ok(answer::text(StatusCode::BAD_REQUEST, error.to_string())),
+        };
+        let (id, port) = match routed.destination {
+            Destination::Control => return Ok(self.control(request, client).await),
+            Destination::SignedFile => return self.data_plane.signed(request).await,
+            Destination::Sandbox { id, port } => (id, port),
+        };
+        if port == ENVD_PORT {
+            return self.data_plane.call(&id, request).await;
+        }
+        let Some(sandbox) = self.running.get(&id) else {
+            return Ok(Failure::SandboxNotFound.answer(&id, request.headers()));
+        };
+        match port {
+            CODE_PORT => {
+                let not_yet = Failure::NotYet {
+                    port,
+                    message: "The code interpreter is not part of this server yet",
+                };
+                Ok(not_yet.answer(&id, request.headers()))
+            }
+            // The host's own way in where it cannot enter a sandbox's network.
+            PASSAGE_PORT => Ok(Failure::PortClosed(port).answer(&id, request.headers())),
+            port => {
+                let authority = routed.authority;
+                let visit = crate::proxy::Visit {
+                    sandbox,
+                    port,
+                    authority,
+                    client,
+                };
+                self.proxy.pass(visit, request).await
+            }
+        }
+    }
+
+    async fn control(&self, request: Request<Incoming>, client: &Client) -> Response<AnswerBody> {
+        let mut request =
+            request.map(|body| axum::body::Body::new(Talkative::new(body, CONTROL_SILENCE)));
+        request.extensions_mut().insert(ConnectInfo(client.peer));
+        match self.control.call(request).await {
+            Ok(response) => response.map(streamed),
+            Err(never) => match never {},
+        }
+    }
+}

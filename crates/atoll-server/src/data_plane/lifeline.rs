@@ -1,0 +1,71 @@
+//! Answers that end when the right to them does.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use atoll_control::identity::{Lifeline, Over};
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use crate::body::{AnswerBody, BodyError, Broken};
+
+/// What `work` comes to, unless the right to it ends first.
+pub(super) async fn while_allowed<T>(
+    lifeline: Option<&Lifeline>,
+    work: impl Future<Output = T>,
+) -> Result<T, Broken> {
+    let Some(lifeline) = lifeline else {
+        return Ok(work.await);
+    };
+    tokio::select! {
+        biased;
+        over = lifeline.clone().broken() => Err(because(over)),
+        done = work => Ok(done),
+    }
+}
+
+fn because(over: Over) -> Broken {
+    Broken(match over {
+        Over::KeyRevoked => "the key was revoked",
+        Over::KeyExpired => "the key has expired",
+        Over::SandboxEnded => "the sandbox has ended",
+    })
+}
+
+/// A body that breaks with a lifeline.
+pub(super) struct Tied {
+    body: AnswerBody,
+    broken: Pin<Box<dyn Future<Output = Over> + Send>>,
+}
+
+impl Tied {
+    pub(super) fn new(body: AnswerBody, lifeline: Lifeline) -> Self {
+        Self {
+            body,
+            broken: Box::pin(lifeline.broken()),
+        }
+    }
+}
+
+impl Body for Tied {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Poll::Ready(over) = self.broken.as_mut().poll(context) {
+            return Poll::Ready(Some(Err(because(over).into())));
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

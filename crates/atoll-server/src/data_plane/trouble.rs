@@ -1,0 +1,98 @@
+//! What a client is told when the guest does not do its part.
+//!
+//! Clients of RPC read Connect's errors; a bare status would mean something
+//! else to some of them. That the sandbox or its guest is not there is said as
+//! the proxy says it, which all of them know.
+
+use atoll_control::running::Running;
+use atoll_guest_client::{Code, GuestError, Route};
+use atoll_protocol::ENVD_PORT;
+use atoll_protocol::connect::{FLAG_END_OF_STREAM, encode_frame};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+
+use super::stream_type;
+use crate::answer::{self, Failure, has_ended};
+use crate::body::{AnswerBody, Broken, whole};
+
+/// The answer to a request with these headers whose call failed.
+///
+/// # Errors
+/// When the client's own request broke, and nobody is there to be told.
+pub(super) async fn answer(
+    error: GuestError,
+    route: Route,
+    sandbox: &Running,
+    asked: &HeaderMap,
+) -> Result<Response<AnswerBody>, Broken> {
+    let (code, message) = match error {
+        GuestError::Source(_) => return Err(Broken("the request broke off")),
+        GuestError::Unreachable(_) | GuestError::Disconnected(_) => {
+            let failure = if has_ended(sandbox).await {
+                Failure::SandboxNotFound
+            } else {
+                Failure::PortClosed(ENVD_PORT)
+            };
+            return Ok(failure.answer(sandbox.id.as_str(), asked));
+        }
+        GuestError::Rpc { code, message } => (code, message),
+        GuestError::NotForwarded(why) => (
+            Code::InvalidArgument,
+            format!("the request cannot pass: {why}"),
+        ),
+        GuestError::Timeout { .. } | GuestError::DeadlineExceeded => {
+            (Code::Unavailable, error.to_string())
+        }
+        GuestError::Unauthorized(_)
+        | GuestError::Refused { .. }
+        | GuestError::Protocol(_)
+        | GuestError::TooLarge { .. } => (Code::Internal, error.to_string()),
+    };
+    if route.is_call() {
+        return Ok(connect_error(code, &message, route, asked));
+    }
+    let status = match code {
+        // A guest that does not do its part is a bad gateway, not a bad server.
+        Code::Internal => StatusCode::BAD_GATEWAY,
+        Code::Unavailable => StatusCode::GATEWAY_TIMEOUT,
+        code => StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::BAD_GATEWAY),
+    };
+    Ok(answer::error(status, &message))
+}
+
+/// An error as clients of RPC read it: a stream is answered with 200, and says
+/// in its last frame what went wrong.
+fn connect_error(
+    code: Code,
+    message: &str,
+    route: Route,
+    asked: &HeaderMap,
+) -> Response<AnswerBody> {
+    #[derive(Serialize)]
+    struct Error<'a> {
+        code: &'a str,
+        message: &'a str,
+    }
+    #[derive(Serialize)]
+    struct End<'a> {
+        error: Error<'a>,
+    }
+    let error = Error {
+        code: code.as_str(),
+        message,
+    };
+    if !route.is_stream() {
+        let status =
+            StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        return answer::json(status, &error);
+    }
+    // Two short texts can always be written, and fit into a frame.
+    let payload = serde_json::to_vec(&End { error }).unwrap_or_default();
+    let frame = encode_frame(FLAG_END_OF_STREAM, &payload).unwrap_or_default();
+    let mut response = Response::new(whole(frame));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static(stream_type(asked)),
+    );
+    response
+}

@@ -1,0 +1,164 @@
+//! Connections that take too long, are too many, or say too much.
+
+use std::time::{Duration, Instant};
+
+use atoll_server::Bounds;
+
+use crate::harness::BOUND;
+use crate::served::{CONTROL, Served, Setup, start_program};
+use crate::services::{ECHO, on_port};
+use crate::wire::{End, Wire, request};
+
+fn with(bounds: Bounds) -> Setup {
+    Setup {
+        bounds,
+        ..Setup::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_have_a_size() {
+    let served = Served::new().await;
+    let long = "a".repeat(1 << 20);
+    for headers in [
+        &[("x-long", long.as_str())][..],
+        &[("cookie", &long)],
+        &[("e2b-sandbox-id", &long), ("e2b-sandbox-port", "1")],
+    ] {
+        let answer = served.ask(request("GET", "/", headers, b"")).await;
+        assert_eq!(answer.status(), 431);
+    }
+    let answer = served
+        .ask(request("GET", &format!("/{long}"), &[], b""))
+        .await;
+    assert!(matches!(answer.status(), 414 | 431), "{}", answer.status());
+    let many: Vec<(String, &str)> = (0..1000).map(|n| (format!("x-{n}"), "y")).collect();
+    let many: Vec<(&str, &str)> = many
+        .iter()
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect();
+    assert_eq!(
+        served.ask(request("GET", "/", &many, b"")).await.status(),
+        431
+    );
+    let large = "a".repeat(32 * 1024);
+    let control = served.ask(request("GET", "/", &[("x", &large)], b"")).await;
+    assert_eq!(control.text(), CONTROL);
+    served.end([]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_heads_are_cut_off_and_slow_answers_are_not() {
+    let head = Duration::from_millis(500);
+    let served = Served::with(with(Bounds {
+        head,
+        ..Bounds::default()
+    }))
+    .await;
+    let mut slow = Wire::open(served.address).await;
+    slow.send("GET / HTTP/1.1\r\n").await;
+    let begun = Instant::now();
+    // A header now and then does not help.
+    let mut sent = 0;
+    while slow.try_send("x: y\r\n").await.is_ok() {
+        sent += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(begun.elapsed() < *BOUND, "it may take as long as it likes");
+    }
+    assert!(sent > 1 && begun.elapsed() >= head);
+    // Who does what it should in between is served, on the same connection.
+    let mut good = Wire::open(served.address).await;
+    for _ in 0..3 {
+        good.send("GET / HTTP/1.1\r\nhost: ").await;
+        tokio::time::sleep(head / 4).await;
+        good.send("localhost\r\n\r\n").await;
+        assert_eq!(good.answer().await.text(), CONTROL);
+        tokio::time::sleep(head * 2).await;
+    }
+    served.end([]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_end() {
+    let served = Served::with(with(Bounds {
+        first: Duration::from_millis(300),
+        idle: Duration::from_millis(900),
+        ..Bounds::default()
+    }))
+    .await;
+    let mut silent = Wire::open(served.address).await;
+    assert_eq!(silent.end().await, End::Closed);
+    let mut used = Wire::open(served.address).await;
+    used.send(request("GET", "/", &[], b"")).await;
+    assert_eq!(used.answer().await.text(), CONTROL);
+    let begun = Instant::now();
+    assert_eq!(used.end().await, End::Closed);
+    assert!(
+        begun.elapsed() >= Duration::from_millis(850),
+        "{:?}",
+        begun.elapsed()
+    );
+    served.end([]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_are_only_so_many_connections() {
+    let served = Served::with(with(Bounds {
+        connections: 10,
+        ..Bounds::default()
+    }))
+    .await;
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        let mut wire = Wire::open(served.address).await;
+        wire.send(request("GET", "/", &[], b"")).await;
+        assert_eq!(wire.answer().await.text(), CONTROL);
+        held.push(wire);
+    }
+    let mut late = Wire::open(served.address).await;
+    let head = late.head().await;
+    assert_eq!((head.status, head.header("retry-after")), (503, Some("1")));
+    drop(held);
+    let begun = Instant::now();
+    loop {
+        let mut wire = Wire::open(served.address).await;
+        let last = [("connection", "close")];
+        let asked = wire.try_send(request("GET", "/", &last, b"")).await;
+        if asked.is_ok() && wire.all().await.ends_with(CONTROL.as_bytes()) {
+            break;
+        }
+        assert!(begun.elapsed() < *BOUND, "places are not given back");
+    }
+    served.end([]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_lets_answers_finish_and_waits_for_no_endless_one() {
+    let mut served = Served::with(with(Bounds {
+        grace: Duration::from_millis(700),
+        ..Bounds::default()
+    }))
+    .await;
+    let reached = served.sandbox().await;
+    start_program(&reached.sandbox, &on_port(ECHO, 8000)).await;
+    let host = crate::ports::host(&reached, 8000);
+    let mut endless = Wire::open(served.address).await;
+    endless
+        .send(request("GET", "/events", &[("host", &host)], b""))
+        .await;
+    assert_eq!(endless.head().await.status, 200);
+    endless.piece().await.unwrap();
+    let mut idle = Wire::open(served.address).await;
+    idle.send(request("GET", "/", &[], b"")).await;
+    assert_eq!(idle.answer().await.text(), CONTROL);
+    let begun = Instant::now();
+    served.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(endless.end().await, End::Reset);
+    assert_eq!(idle.end().await, End::Closed);
+    let refused = tokio::net::TcpStream::connect(served.address).await;
+    assert!(refused.is_err());
+    // The sandbox is still there.
+    assert!(reached.sandbox.live.stats().await.is_ok());
+    served.end([reached]).await;
+}

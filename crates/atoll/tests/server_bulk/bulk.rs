@@ -1,0 +1,140 @@
+//! A gigabyte through both planes, both ways: all of it arrives, and the
+//! server needs no more memory for it.
+
+use std::fs;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::served::{Reached, Served, start_program};
+use crate::services::on_port;
+use crate::wire::{Wire, request};
+
+const BYTES: u64 = 1 << 30;
+const PIECE: usize = 1 << 20;
+
+/// What this process, which is the server, may grow by.
+const GROWTH_MAX_KIB: u64 = 48 * 1024;
+
+/// Memory of this process, in KiB.
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.unwrap().split_whitespace().nth(1).unwrap();
+    number.parse().unwrap()
+}
+
+/// Takes a gigabyte and says its digest; gives one whose digest it says.
+const BULK: &str = r#"
+import hashlib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_POST(self):
+        digest, left = hashlib.sha256(), int(self.headers['content-length'])
+        while left:
+            piece = self.rfile.read(min(left, 1 << 20))
+            digest.update(piece)
+            left -= len(piece)
+        text = digest.hexdigest().encode()
+        self.send_response(200)
+        self.send_header('content-length', str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header('content-length', str(1 << 30))
+        self.end_headers()
+        for number in range(1024):
+            self.wfile.write(bytes([number % 256]) * (1 << 20))
+    def log_message(self, *_):
+        pass
+server = ThreadingHTTPServer(('127.0.0.1', PORT), Handler)
+print('listening')
+server.serve_forever()
+"#;
+
+/// The piece of that number.
+fn piece(number: u64) -> Vec<u8> {
+    vec![number.to_le_bytes()[0]; PIECE]
+}
+
+fn digest() -> String {
+    let mut digest = Sha256::new();
+    for number in 0..BYTES / PIECE as u64 {
+        digest.update(piece(number));
+    }
+    hex(digest)
+}
+
+fn hex(digest: Sha256) -> String {
+    let bytes = digest.finalize();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Sends all of it; the answer and the most memory seen meanwhile.
+async fn upload(
+    served: &Served,
+    target: &str,
+    headers: &[(&str, &str)],
+) -> (crate::wire::Answer, u64) {
+    let length = BYTES.to_string();
+    let mut all = headers.to_vec();
+    all.push(("content-length", &length));
+    let mut wire = Wire::open(served.address).await;
+    wire.send(request("POST", target, &all, b"")).await;
+    let mut most = 0;
+    for number in 0..BYTES / PIECE as u64 {
+        wire.send(piece(number)).await;
+        most = most.max(resident_kib());
+    }
+    (wire.answer().await, most)
+}
+
+/// Reads all of it; its digest and the most memory seen meanwhile.
+async fn download(served: &Served, target: &str, headers: &[(&str, &str)]) -> (String, u64) {
+    let mut wire = Wire::open(served.address).await;
+    wire.send(request("GET", target, headers, b"")).await;
+    assert_eq!(wire.head().await.status, 200);
+    let (mut digest, mut most) = (Sha256::new(), 0);
+    while let Some(piece) = wire.piece().await.unwrap() {
+        digest.update(piece);
+        most = most.max(resident_kib());
+    }
+    (hex(digest), most)
+}
+
+fn by_header<'h>(reached: &'h Reached, port: &'h str) -> Vec<(&'h str, &'h str)> {
+    vec![
+        ("e2b-sandbox-id", reached.id()),
+        ("e2b-sandbox-port", port),
+        ("x-access-token", reached.token.as_str()),
+        ("content-type", "application/octet-stream"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: four gigabytes"]
+async fn a_gigabyte_passes_in_flat_memory() {
+    let served = Served::new().await;
+    let reached = served.sandbox().await;
+    start_program(&reached.sandbox, &on_port(BULK, 8000)).await;
+    let (expected, before) = (digest(), resident_kib());
+    let grown = |most: u64| most.saturating_sub(before);
+
+    let port = by_header(&reached, "8000");
+    let (answer, most) = upload(&served, "/", &port).await;
+    assert_eq!(answer.text(), expected);
+    assert!(grown(most) < GROWTH_MAX_KIB, "{} KiB", grown(most));
+    let (got, most) = download(&served, "/", &port).await;
+    assert_eq!(got, expected);
+    assert!(grown(most) < GROWTH_MAX_KIB, "{} KiB", grown(most));
+
+    let guest = by_header(&reached, "49983");
+    let (answer, most) = upload(&served, "/files?path=big", &guest).await;
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+    assert!(grown(most) < GROWTH_MAX_KIB, "{} KiB", grown(most));
+    let (got, most) = download(&served, "/files?path=big", &guest).await;
+    assert_eq!(got, expected);
+    assert!(grown(most) < GROWTH_MAX_KIB, "{} KiB", grown(most));
+    served.end([reached]).await;
+}
