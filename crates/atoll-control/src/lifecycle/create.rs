@@ -320,6 +320,7 @@ impl Creation {
             id: id.clone(),
             tenant,
             live: live.clone(),
+            limits: created.view.limits.clone(),
             ingress,
         });
         foundation.running.insert(Arc::clone(&running));
