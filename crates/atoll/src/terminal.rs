@@ -23,6 +23,25 @@ pub(crate) fn table() -> Table {
     table
 }
 
+/// A moment for a person: `in 30 d`, `5 min ago`.
+pub(crate) fn relative(at_ms: i64, now_ms: i64) -> String {
+    const UNITS: [(&str, u64); 3] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)];
+    // Half a minute off is nothing that anybody can have meant.
+    let distance = at_ms.abs_diff(now_ms);
+    let unit = UNITS
+        .into_iter()
+        .find(|(_, millis)| distance + 30_000 >= *millis);
+    let Some((name, millis)) = unit else {
+        return "now".to_owned();
+    };
+    let count = (distance + millis / 2) / millis;
+    if at_ms > now_ms {
+        format!("in {count} {name}")
+    } else {
+        format!("{count} {name} ago")
+    }
+}
+
 /// A text of somebody else that cannot move the cursor.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars()
@@ -75,6 +94,27 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::relative;
+
+    #[test]
+    fn moments_are_told_from_now() {
+        let now = 1_800_000_000_000;
+        let minute = 60_000;
+        for (distance, expected) in [
+            (0, "now"),
+            (-10_000, "now"),
+            (-5 * minute, "5 min ago"),
+            (90 * minute, "in 2 h"),
+            (30 * 24 * 60 * minute - 40, "in 30 d"),
+            (-26 * 60 * minute, "1 d ago"),
+        ] {
+            assert_eq!(relative(now + distance, now), expected, "{distance}");
         }
     }
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::arguments::{KeyCommand, KeyCreateArguments};
 use crate::failure::Hinted;
 use crate::home::Home;
-use crate::terminal;
+use crate::terminal::{self, relative};
 
 /// Where to look for what was not found.
 const LIST: &str = "`atoll key list` shows the keys and their ids";
@@ -200,45 +200,5 @@ fn word(state: KeyState) -> &'static str {
         KeyState::Active => "active",
         KeyState::Expired => "expired",
         KeyState::Revoked => "revoked",
-    }
-}
-
-/// A moment for a person: `in 30 d`, `5 min ago`.
-fn relative(at_ms: i64, now_ms: i64) -> String {
-    const UNITS: [(&str, u64); 3] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)];
-    // Half a minute off is nothing that anybody can have meant.
-    let distance = at_ms.abs_diff(now_ms);
-    let unit = UNITS
-        .into_iter()
-        .find(|(_, millis)| distance + 30_000 >= *millis);
-    let Some((name, millis)) = unit else {
-        return "now".to_owned();
-    };
-    let count = (distance + millis / 2) / millis;
-    if at_ms > now_ms {
-        format!("in {count} {name}")
-    } else {
-        format!("{count} {name} ago")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::relative;
-
-    #[test]
-    fn moments_are_told_from_now() {
-        let now = 1_800_000_000_000;
-        let minute = 60_000;
-        for (distance, expected) in [
-            (0, "now"),
-            (-10_000, "now"),
-            (-5 * minute, "5 min ago"),
-            (90 * minute, "in 2 h"),
-            (30 * 24 * 60 * minute - 40, "in 30 d"),
-            (-26 * 60 * minute, "1 d ago"),
-        ] {
-            assert_eq!(relative(now + distance, now), expected, "{distance}");
-        }
     }
 }

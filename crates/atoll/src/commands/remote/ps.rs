@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use atoll_client::{ListOptions, ListedSandbox, SandboxState};
+use atoll_control::identity::now_ms;
+use comfy_table::ColumnConstraint;
 
 use super::{pairs, server};
 use crate::arguments::remote::PsArguments;
 use crate::home::Home;
-use crate::terminal::{self, harmless};
+use crate::terminal::{self, harmless, relative};
 
 pub(crate) async fn ps(home: &Home, arguments: &PsArguments) -> anyhow::Result<ExitCode> {
     let options = ListOptions {
@@ -29,6 +31,10 @@ pub(crate) async fn ps(home: &Home, arguments: &PsArguments) -> anyhow::Result<E
     table.set_header([
         "SANDBOX", "TEMPLATE", "STATE", "STARTED", "ENDS", "CPUS", "MEMORY", "METADATA",
     ]);
+    // Names are there to be copied: whole.
+    if let Some(names) = table.column_mut(0) {
+        names.set_constraint(ColumnConstraint::ContentWidth);
+    }
     for sandbox in &listed {
         table.add_row(row(sandbox));
     }
@@ -47,15 +53,23 @@ fn row(sandbox: &ListedSandbox) -> [String; 8] {
         sandbox.sandbox_id.clone(),
         harmless(template),
         state(sandbox.state).to_owned(),
-        sandbox.started_at.clone(),
-        sandbox.end_at.clone(),
+        moment(&sandbox.started_at),
+        moment(&sandbox.end_at),
         sandbox.cpu_count.to_string(),
         format!("{} MiB", sandbox.memory_mb),
         metadata.join(" "),
     ]
 }
 
-pub(super) fn state(state: SandboxState) -> &'static str {
+/// A moment for a person; as it came when it is none.
+fn moment(text: &str) -> String {
+    match text.parse::<jiff::Timestamp>() {
+        Ok(moment) => relative(moment.as_millisecond(), now_ms()),
+        Err(_) => harmless(text),
+    }
+}
+
+fn state(state: SandboxState) -> &'static str {
     match state {
         SandboxState::Running => "running",
         SandboxState::Paused => "paused",

@@ -36,8 +36,10 @@ pub(super) async fn compare(
     counter: &mut Counter,
 ) -> anyhow::Result<()> {
     counter.say("checking");
+    // As for files, relative names are below the home of the user; but root looks at them.
+    let home = sandbox.files().stat(".").await?.path.into_given();
     for group in copied.chunks(NAMES_AT_ONCE) {
-        let sums = sums_inside(sandbox, group).await?;
+        let sums = sums_inside(sandbox, group, &home).await?;
         for Copied { path, sum } in group {
             if sums.get(path.as_str()).map(String::as_str) != Some(sum) {
                 return Err(Hinted::error(
@@ -53,6 +55,7 @@ pub(super) async fn compare(
 async fn sums_inside(
     sandbox: &Sandbox,
     group: &[Copied],
+    home: &str,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     // By a shell, so that a missing program has the status that shells give it.
     let script = "exec sha256sum --zero -- \"$@\"";
@@ -61,8 +64,7 @@ async fn sums_inside(
     let command = Command {
         cmd: "/bin/sh".to_owned(),
         args,
-        // As for files, relative names are below the home of the user.
-        cwd: Some("~".to_owned()),
+        cwd: Some(home.to_owned()),
         user: Some("root".to_owned()),
         ..Command::default()
     };
