@@ -192,8 +192,9 @@ async fn upload(live: &LiveSandbox, source: &Path, target: &str) -> anyhow::Resu
 
 /// Gives files inside the right to be executed that they had outside.
 pub(crate) async fn make_executable(guest: &GuestClient, targets: &[String]) -> anyhow::Result<()> {
+    // As for uploads, a relative target is below the home of the user, whoever may change it.
+    let home = guest.stat("~", None).await?.path.into_given();
     let mut args = vec!["a+x".to_owned(), "--".to_owned()];
-    // As for uploads, a relative target is below the home of the user.
     args.extend(
         targets
             .iter()
@@ -202,7 +203,8 @@ pub(crate) async fn make_executable(guest: &GuestClient, targets: &[String]) -> 
     let command = Command {
         cmd: "chmod".to_owned(),
         args,
-        cwd: Some("~".to_owned()),
+        cwd: Some(home),
+        user: Some("root".to_owned()),
         ..Command::default()
     };
     let mut process = guest.start(&command).await?;

@@ -37,7 +37,7 @@ pub(super) async fn compare(
 ) -> anyhow::Result<()> {
     counter.say("checking");
     // As for files, relative names are below the home of the user; but root looks at them.
-    let home = sandbox.files().stat(".").await?.path.into_given();
+    let home = sandbox.files().stat("~").await?.path.into_given();
     for group in copied.chunks(NAMES_AT_ONCE) {
         let sums = sums_inside(sandbox, group, &home).await?;
         for Copied { path, sum } in group {
