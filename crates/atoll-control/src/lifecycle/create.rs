@@ -12,7 +12,9 @@ use std::time::Duration;
 use atoll_engine::{Attachment, Limits, Outcome, SandboxId, SandboxSpec, Tier, open_files_ceiling};
 use atoll_guest_client::InitRequest;
 use atoll_protocol::ENVD_VERSION;
-use atoll_store::db::{self, Change, Idempotency, Metadata, NewSandbox, Sandbox, SandboxState};
+use atoll_store::db::{
+    self, Change, Idempotency, Intent, Metadata, NewSandbox, Sandbox, SandboxState,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
