@@ -16,9 +16,10 @@
 mod harness;
 
 use atoll_control::lifecycle::Step;
+use atoll_engine::host::HostObject;
 use atoll_failpoint::Moment;
-use harness::second_home;
 use harness::server::{Ask, Server};
+use harness::{eventually, second_home};
 use serde_json::{Value, json};
 
 /// What a client was told before the server died.
@@ -116,6 +117,82 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_els
                 server.kill(&id).expect(204);
             }
             assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
+        }
+    }
+}
+
+/// Parts of a sandbox whose making is followed by something else that a crash could forget.
+const PARTS: [HostObject; 6] = [
+    HostObject::SlotDirectory,
+    HostObject::Lease,
+    HostObject::ControlSocket,
+    HostObject::SandboxRecord,
+    HostObject::GuestStart,
+    HostObject::MonitorProcess,
+];
+
+#[test]
+fn a_monitor_that_dies_half_way_is_an_error_and_leaves_no_row_and_no_sandbox() {
+    for part in PARTS {
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", part.name(), moment.name());
+            println!("{point}");
+            let mut server = Server::start_with(second_home(), &[("ATOLL_FAILPOINT", &point)]);
+            let ask = Ask {
+                method: "POST",
+                target: "/v2/sandboxes",
+                headers: vec![("x-api-key", server.key.clone())],
+                body: Some(json!({"templateID": "base"}).to_string().into_bytes()),
+            };
+            match server.send(&ask) {
+                Ok(reply) => {
+                    let message = reply.is_error(500);
+                    assert_eq!(message, "the server could not do that; its log says why");
+                }
+                // The server reaches it too: it starts the monitor, and claims its lease.
+                Err(_) => {
+                    assert_eq!(server.ended().code, -9, "{point}");
+                    server.start_again();
+                }
+            }
+            assert_eq!(server.listed(""), Vec::<String>::new(), "{point}");
+            eventually("what it left is removed", || {
+                server.leased().is_empty().then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn a_server_and_a_monitor_that_die_together_leave_no_row_and_no_sandbox() {
+    for part in PARTS {
+        if part == HostObject::MonitorProcess {
+            continue; // there is no monitor yet
+        }
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", part.name(), moment.name());
+            println!("{point}");
+            let variables = [
+                ("ATOLL_FAILPOINT", point.as_str()),
+                ("ATOLL_FAILPOINT_SCOPE", "family"),
+            ];
+            let mut server = Server::start_with(second_home(), &variables);
+            let ask = Ask {
+                method: "POST",
+                target: "/v2/sandboxes",
+                headers: vec![
+                    ("x-api-key", server.key.clone()),
+                    ("idempotency-key", "again".to_owned()),
+                ],
+                body: Some(json!({"templateID": "base"}).to_string().into_bytes()),
+            };
+            assert!(server.send(&ask).is_err(), "{point} is not reached");
+            assert_eq!(server.ended().code, -9, "{point}");
+            server.start_again();
+            assert_eq!(server.listed(""), Vec::<String>::new(), "{point}");
+            assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
+            // The request was not acknowledged, and can be made again.
+            server.send(&ask).unwrap().expect(201);
         }
     }
 }

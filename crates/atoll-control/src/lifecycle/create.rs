@@ -141,7 +141,10 @@ impl Creation {
             Ok((live, traffic_token)) => self.introduce(newborn, live, traffic_token).await,
             Err(error) => {
                 let detail = chain(&error);
-                tracing::warn!("sandbox {id} was not made: {detail}");
+                let hint = error
+                    .hint()
+                    .unwrap_or("`atoll doctor` checks what this host offers");
+                tracing::error!("sandbox {id} was not made: {detail}; hint: {hint}");
                 newborn.undo(None, &Outcome::Crashed { detail }).await;
                 Err(error)
             }
