@@ -12,7 +12,9 @@ use std::time::Duration;
 use atoll_engine::{Attachment, Limits, Outcome, SandboxId, SandboxSpec, Tier, open_files_ceiling};
 use atoll_guest_client::InitRequest;
 use atoll_protocol::ENVD_VERSION;
-use atoll_store::db::{self, Change, Idempotency, Metadata, NewSandbox, Sandbox, SandboxState};
+use atoll_store::db::{
+    self, Change, Idempotency, Intent, Metadata, NewSandbox, Sandbox, SandboxState,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
@@ -95,6 +97,13 @@ struct Creation {
     reply: Option<oneshot::Sender<Result<Created, CreateError>>>,
 }
 
+/// A sandbox that nobody knows of yet.
+struct Made {
+    live: LiveSandbox,
+    limits: Limits,
+    traffic_token: Option<String>,
+}
+
 /// What is decided before anything is made.
 struct Plan {
     id: SandboxId,
@@ -128,18 +137,21 @@ impl Creation {
             db::Created::OtherRequest => return Err(CreateError::OtherRequest),
         };
         let id = plan.id.clone();
-        let mut newborn = Newborn {
+        let newborn = Newborn {
             shared: Arc::clone(&shared),
             row,
             registration,
             orders,
             admitted,
         };
-        match self.make(&mut newborn, plan).await {
-            Ok((live, traffic_token)) => self.introduce(newborn, live, traffic_token).await,
+        match self.make(plan).await {
+            Ok(made) => self.introduce(newborn, made).await,
             Err(error) => {
                 let detail = chain(&error);
-                tracing::warn!("sandbox {id} was not made: {detail}");
+                let hint = error
+                    .hint()
+                    .unwrap_or("`atoll doctor` checks what this host offers");
+                tracing::error!("sandbox {id} was not made: {detail}; hint: {hint}");
                 newborn.undo(None, &Outcome::Crashed { detail }).await;
                 Err(error)
             }
@@ -232,56 +244,33 @@ impl Creation {
     }
 
     /// Makes what the row says, up to its first command.
-    async fn make(
-        &self,
-        newborn: &mut Newborn,
-        plan: Plan,
-    ) -> Result<(LiveSandbox, Option<String>), CreateError> {
+    async fn make(&self, plan: Plan) -> Result<Made, CreateError> {
         let Plan {
-            id,
             template,
             mut spec,
             init,
             secrets,
+            ..
         } = plan;
         let foundation = &self.shared.foundation;
         // Closed only with the process.
         let _turn = self.shared.creations.acquire().await.ok();
         let held = foundation.catalog.hold_layers().await?;
         spec.layers = foundation.catalog.layer_directories(&template).await?;
+        let limits = spec.limits.clone();
         let runtime = Arc::clone(&foundation.runtime);
-        let tier = runtime.tier();
         let opening = LiveSandbox::open_with_token(runtime, spec, init, secrets.guest_token);
         let live = Step::MakeSandbox.around(opening).await?;
         drop(held);
-        let furnished = async {
-            service::start(&live, &template).await?;
-            let now_ms = now_ms();
-            let change = Change {
-                state: Some(SandboxState::Running),
-                intent: Some(None),
-                started_at_ms: Some(now_ms),
-                end_at_ms: Some(now_ms.saturating_add(millis(self.wish.timeout))),
-                handle: Some(json(&Handle { tier })),
-                ..Change::default()
-            };
-            let written = foundation.database.change_sandbox(
-                &foundation.fence,
-                id.as_str(),
-                newborn.row.expected(),
-                &change,
-            );
-            newborn.row = Step::WriteRunning.around(written).await?;
-            Step::SetEnd
-                .around(live.end_after(self.wish.timeout))
-                .await?;
-            Ok(())
-        };
-        match furnished.await {
-            Ok(()) => Ok((live, secrets.traffic_token)),
+        match service::start(&live, &template).await {
+            Ok(()) => Ok(Made {
+                live,
+                limits,
+                traffic_token: secrets.traffic_token,
+            }),
             Err(error) => {
                 destroy_until_gone(&live, None).await;
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -289,41 +278,43 @@ impl Creation {
     /// Lets everybody see it, and tells who asked for it.
     async fn introduce(
         &mut self,
-        newborn: Newborn,
-        live: LiveSandbox,
-        traffic_token: Option<String>,
+        mut newborn: Newborn,
+        made: Made,
     ) -> Result<Created, CreateError> {
+        let Made {
+            live,
+            limits,
+            traffic_token,
+        } = made;
         let shared = Arc::clone(&self.shared);
         let foundation = &shared.foundation;
-        let (id, tenant) = (live.sandbox().id().clone(), self.caller.tenant);
-        foundation.access.begin_sandbox(id.clone(), tenant);
-        let granted = async {
-            let view = SandboxView::try_from(newborn.row.clone())?;
-            let granting = foundation.access.grant(&self.caller, &id);
-            let token = Step::GrantToken.around(granting).await?;
-            Ok(Created {
-                view,
-                token,
-                traffic_token: traffic_token.clone(),
-            })
-        };
-        let created = match granted.await {
-            Ok(created) => created,
+        let id = live.sandbox().id().clone();
+        let running = Arc::new(Running {
+            id: id.clone(),
+            tenant: self.caller.tenant,
+            live: live.clone(),
+            limits,
+            ingress: self.wish.traffic.ingress.ingress(traffic_token.clone()),
+        });
+        // Before the row says that it runs: who reads it there can reach it.
+        foundation
+            .access
+            .begin_sandbox(id.clone(), self.caller.tenant);
+        foundation.running.insert(Arc::clone(&running));
+        let (view, token) = match self.settle(&mut newborn, &live).await {
+            Ok(settled) => settled,
             Err(error) => {
                 let detail = chain(&error);
+                tracing::warn!("sandbox {id} was made and is undone: {detail}");
                 newborn.undo(Some(live), &Outcome::Crashed { detail }).await;
                 return Err(error);
             }
         };
-        let ingress = created.view.traffic.ingress.ingress(traffic_token);
-        let running = Arc::new(Running {
-            id: id.clone(),
-            tenant,
-            live: live.clone(),
-            limits: created.view.limits.clone(),
-            ingress,
-        });
-        foundation.running.insert(Arc::clone(&running));
+        let created = Created {
+            view,
+            token,
+            traffic_token,
+        };
         let reply = self.reply.take();
         let is_told = reply.is_some_and(|reply| reply.send(Ok(created.clone())).is_ok());
         if is_told || self.key.is_some() {
@@ -333,6 +324,40 @@ impl Creation {
             newborn.undo(Some(live), &Outcome::ClientGone).await;
         }
         Ok(created)
+    }
+
+    /// Stores that it runs, tells its monitor when it ends, and lets the caller in.
+    async fn settle(
+        &self,
+        newborn: &mut Newborn,
+        live: &LiveSandbox,
+    ) -> Result<(SandboxView, EnvdToken), CreateError> {
+        let foundation = &self.shared.foundation;
+        let id = live.sandbox().id();
+        let now_ms = now_ms();
+        let change = Change {
+            state: Some(SandboxState::Running),
+            intent: Some(None),
+            started_at_ms: Some(now_ms),
+            end_at_ms: Some(now_ms.saturating_add(millis(self.wish.timeout))),
+            handle: Some(json(&Handle {
+                tier: foundation.runtime.tier(),
+            })),
+            ..Change::default()
+        };
+        let writing = foundation.database.change_sandbox(
+            &foundation.fence,
+            id.as_str(),
+            newborn.row.expected(),
+            &change,
+        );
+        newborn.row = Step::WriteRunning.around(writing).await?;
+        let telling = live.end_after(self.wish.timeout);
+        Step::SetEnd.around(telling).await?;
+        let view = SandboxView::try_from(newborn.row.clone())?;
+        let granting = foundation.access.grant(&self.caller, id);
+        let token = Step::GrantToken.around(granting).await?;
+        Ok((view, token))
     }
 }
 
@@ -372,16 +397,31 @@ struct Newborn {
 
 impl Newborn {
     /// Takes everything back.
-    async fn undo(self, live: Option<LiveSandbox>, outcome: &Outcome) {
-        let Self { shared, row, .. } = &self;
+    async fn undo(mut self, live: Option<LiveSandbox>, outcome: &Outcome) {
+        let shared = Arc::clone(&self.shared);
         let foundation = &shared.foundation;
         foundation.running.remove(&self.registration.id);
         foundation.access.end_sandbox(&self.registration.id);
         if let Some(live) = live {
-            destroy_until_gone(&live, None).await;
+            let killing = Change {
+                state: Some(SandboxState::Killing),
+                intent: Some(Some(Intent::Kill)),
+                ..Change::default()
+            };
+            let writing = foundation.database.change_sandbox(
+                &foundation.fence,
+                &self.row.sandbox_id,
+                self.row.expected(),
+                &killing,
+            );
+            match Step::WriteKilling.around(writing).await {
+                Ok(row) => self.row = row,
+                Err(error) => tracing::warn!("an end is not written yet: {error}"),
+            }
+            Step::Destroy.around(destroy_until_gone(&live, None)).await;
         }
-        shared.forget_idempotency_key(&row.sandbox_id).await;
-        shared.bury(row, outcome).await;
+        shared.forget_idempotency_key(&self.row.sandbox_id).await;
+        shared.bury(&self.row, outcome).await;
     }
 
     /// Hands it to the task that is its only writer from now on.

@@ -76,6 +76,20 @@ pub enum CreateError {
     Database(#[from] DatabaseError),
 }
 
+impl CreateError {
+    /// What the operator of the host can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Open(OpenError::Create(atoll_engine::CreateError::Host { hint, .. })) => {
+                hint.as_deref()
+            }
+            Self::Database(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
 impl From<atoll_store::db::CreateError> for CreateError {
     fn from(error: atoll_store::db::CreateError) -> Self {
         match error {

@@ -32,6 +32,9 @@ const AT_ONCE: usize = 8;
 /// Time between two comparisons while the server runs.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How long it is known how a sandbox ended, with its log and its metrics.
+const TOMBSTONES_KEPT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+
 /// What a comparison found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reconciled {
@@ -87,10 +90,15 @@ impl Lifecycle {
         self.shared.reconcile(Intention::End).await
     }
 
-    /// Compares for ever, once a minute: a task of the server.
+    /// Compares once a minute, for ever, and forgets what ended a week ago: a
+    /// task of the server.
     pub async fn keep_reconciled(&self) {
         loop {
             tokio::time::sleep(RECONCILE_INTERVAL).await;
+            let database = &self.shared.foundation.database;
+            if let Err(error) = database.forget(now_ms() - TOMBSTONES_KEPT_MS).await {
+                tracing::warn!("what ended long ago is not forgotten: {error}");
+            }
             match self.reconcile().await {
                 Ok(found) if found == Reconciled::default() => {}
                 Ok(found) => tracing::warn!("rows and sandboxes differed: {found:?}"),
@@ -152,6 +160,16 @@ impl Shared {
         };
         let Some((registration, orders)) = Registration::take(self, &id) else {
             return Fate::Left; // its task is at work
+        };
+        // Read again: its task may have ended it since the rows were read.
+        let database = &self.foundation.database;
+        let row = match database.sandbox(row.tenant_id, id.as_str()).await {
+            Ok(Some(row)) => row,
+            Ok(None) => return Fate::Left,
+            Err(error) => {
+                tracing::error!("sandbox {id} cannot be looked up: {error}");
+                return Fate::Left;
+            }
         };
         let is_in_order = row.state == SandboxState::Running && intention == Intention::Keep;
         if is_in_order {

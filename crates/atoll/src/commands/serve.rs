@@ -30,6 +30,7 @@ const DEFAULT_TEMPLATE: &str = "base";
 
 pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
     require_root()?;
+    raise_open_files();
     let mut stop = Stop::listen()?;
     let node = Node::take(home).await?;
     let listener = bind(arguments.listen).await?;
@@ -91,6 +92,20 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     node.database.close().await;
     ended.context("cannot accept connections any more")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets this process have as many open files as it may: every sandbox and
+/// every connection takes some. What it starts gets limits of its own.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("the limit of open files stays as it is: {error}");
+    }
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -19,6 +19,7 @@ pub mod leftovers;
 
 pub mod command;
 pub mod sandboxes;
+pub mod server;
 
 use std::ffi::OsStr;
 use std::fs;

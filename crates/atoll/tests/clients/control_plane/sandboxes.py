@@ -1,0 +1,105 @@
+"""What E2B's python SDK does with the control plane alone: no command is run.
+
+Prints `ok NAME` for each case; any failure ends it.
+"""
+
+import asyncio
+import time
+
+import e2b
+from e2b import AsyncSandbox, Sandbox, SandboxQuery
+
+
+def case(name):
+    print(f"ok {name}", flush=True)
+
+
+def expect(error, work):
+    try:
+        work()
+    except error as raised:
+        return raised
+    raise AssertionError(f"{error} was not raised")
+
+
+def synchronous():
+    sandbox = Sandbox.create(timeout=120, metadata={"a b": "c&d/ü+%"}, envs={"X": "1"})
+    info = sandbox.get_info()
+    assert info.sandbox_id == sandbox.sandbox_id, info
+    assert info.metadata == {"a b": "c&d/ü+%"}, info
+    assert info.state.value == "running", info
+    assert (info.cpu_count, info.memory_mb) == (2, 1024), info
+    assert 119 <= (info.end_at - info.started_at).total_seconds() <= 121, info
+    case("create and info")
+
+    def names(**query):
+        found, pages = [], Sandbox.list(query=SandboxQuery(**query) if query else None)
+        while pages.has_next:
+            found += [one.sandbox_id for one in pages.next_items()]
+        return found
+
+    assert names(metadata={"a b": "c&d/ü+%"}) == [sandbox.sandbox_id]
+    assert names(metadata={"a b": "other"}) == []
+    second = Sandbox.create(timeout=60)
+    pages, found = Sandbox.list(limit=1), []
+    while pages.has_next:
+        page = pages.next_items()
+        assert len(page) <= 1, page
+        found += [one.sandbox_id for one in page]
+    assert found == [second.sandbox_id, sandbox.sandbox_id], found
+    case("lists")
+
+    before = sandbox.get_info().end_at
+    sandbox.set_timeout(600)
+    assert sandbox.get_info().end_at > before
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=30)
+    assert again.sandbox_id == sandbox.sandbox_id
+    assert (again.get_info().end_at - before).total_seconds() > 400
+    case("timeouts and connect")
+
+    sandbox.update_network({"allow_out": ["192.0.2.1"], "deny_out": ["0.0.0.0/0"]})
+    sandbox.update_network({})
+    expect(e2b.SandboxException, lambda: sandbox.update_network({"deny_out": ["example.com"]}))
+    case("network")
+
+    begin = time.time()
+    while not (metrics := sandbox.get_metrics()):
+        assert time.time() - begin < 30, "no sample within 30 s"
+        time.sleep(0.5)
+    assert metrics[0].mem_total == 1024**3, metrics
+    case("metrics")
+
+    assert second.kill() is True
+    assert second.kill() is False
+    assert Sandbox.kill(second.sandbox_id) is False
+    expect(e2b.SandboxNotFoundException, second.get_info)
+    expect(e2b.SandboxNotFoundException, lambda: second.set_timeout(10))
+    expect(e2b.SandboxNotFoundException, lambda: Sandbox.connect(second.sandbox_id))
+    case("kill")
+
+    expect(e2b.SandboxException, lambda: Sandbox.create("no-such-template"))
+    raised = expect(e2b.SandboxException, lambda: Sandbox.create(timeout=10**6))
+    assert "Timeout cannot be greater than 24 hours" in str(raised), raised
+    wrong = "e2b_" + "0" * 40
+    expect(e2b.AuthenticationException, lambda: Sandbox.create(api_key=wrong))
+    expect(e2b.AuthenticationException, lambda: Sandbox.list(api_key=wrong).next_items())
+    case("errors")
+
+    expect(Exception, sandbox.pause)
+    expect(Exception, sandbox.create_snapshot)
+    assert sandbox.get_info().state.value == "running"
+    case("what is not there")
+    assert sandbox.kill() is True
+
+
+async def asynchronous():
+    made = await asyncio.gather(*(AsyncSandbox.create(timeout=60) for _ in range(4)))
+    assert len({one.sandbox_id for one in made}) == 4
+    assert await asyncio.gather(*(one.kill() for one in made)) == [True] * 4
+    pages = AsyncSandbox.list()
+    assert await pages.next_items() == []
+    case("asynchronous")
+
+
+synchronous()
+asyncio.run(asynchronous())

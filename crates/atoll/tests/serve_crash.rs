@@ -1,0 +1,233 @@
+//! The server is killed with SIGKILL before and after every step of a
+//! sandbox's life, and started again: what was acknowledged holds, what was
+//! not is there or not, and the API and the kernel say the same.
+//!
+//! The steps are not listed here: they come from [`Step::ALL`], and a step
+//! that the scenario does not reach fails the test.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+#![cfg(feature = "failpoints")]
+
+mod harness;
+
+use atoll_control::lifecycle::Step;
+use atoll_engine::host::HostObject;
+use atoll_failpoint::Moment;
+use harness::server::{Ask, Server};
+use harness::{eventually, second_home};
+use serde_json::{Value, json};
+
+/// What a client was told before the server died.
+#[derive(Debug, Default)]
+struct Acknowledged {
+    made: Option<Value>,
+    end: Option<Value>,
+    closed: bool,
+    killed: bool,
+}
+
+/// Asks for a whole life; an error ends it where the server dies.
+fn live(server: &Server, known: &mut Acknowledged) -> std::io::Result<()> {
+    let ask = |method: &str, target: &str, body: Option<Value>| {
+        let ask = Ask {
+            method,
+            target,
+            headers: vec![
+                ("x-api-key", server.key.clone()),
+                ("idempotency-key", "crash".to_owned()),
+            ],
+            body: body.map(|body| body.to_string().into_bytes()),
+        };
+        server.send(&ask)
+    };
+    let made = ask("POST", "/v2/sandboxes", Some(json!({"templateID": "base"})))?;
+    let made = made.expect(201);
+    let id = made["sandboxID"].as_str().unwrap().to_owned();
+    known.made = Some(made);
+    let target = format!("/sandboxes/{id}");
+    let timeout = json!({"timeout": 1000});
+    ask("POST", &format!("{target}/timeout"), Some(timeout))?.expect(204);
+    known.end = Some(ask("GET", &target, None)?.expect(200)["endAt"].clone());
+    let network = json!({"allow_internet_access": false});
+    ask("PUT", &format!("{target}/network"), Some(network))?.expect(204);
+    known.closed = true;
+    ask("DELETE", &target, None)?.expect(204);
+    known.killed = true;
+    Ok(())
+}
+
+fn policy(server: &Server, id: &str) -> Value {
+    let record = server.path().join("sandboxes").join(format!("{id}.json"));
+    let record: Value = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    record["network"].clone()
+}
+
+#[test]
+fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_else() {
+    for step in Step::ALL {
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", step.name(), moment.name());
+            println!("{point}");
+            let mut server = Server::start_with(second_home(), &[("ATOLL_FAILPOINT", &point)]);
+            let mut known = Acknowledged::default();
+            let lived = live(&server, &mut known);
+            assert!(lived.is_err(), "{point} is not reached");
+            assert_eq!(server.ended().code, -9, "{point}");
+            server.start_again();
+
+            let listed = server.listed("");
+            assert_eq!(
+                server.leased(),
+                listed,
+                "{point}: the API and the kernel differ"
+            );
+            match (&known.made, known.killed) {
+                (Some(made), false) => {
+                    let id = made["sandboxID"].as_str().unwrap();
+                    check_acknowledged(&server, id, &known, &listed, *step, &point);
+                }
+                (Some(_), true) => assert!(listed.is_empty(), "{point}: killed and still there"),
+                // Not acknowledged: one that can be asked for again, or none.
+                (None, _) => assert!(listed.len() <= 1, "{point}"),
+            }
+            // Whatever there is can be seen, and ends.
+            for id in &listed {
+                server.get(id).expect(200);
+            }
+            if known.made.is_none() {
+                let ask = Ask {
+                    method: "POST",
+                    target: "/v2/sandboxes",
+                    headers: vec![
+                        ("x-api-key", server.key.clone()),
+                        ("idempotency-key", "crash".to_owned()),
+                    ],
+                    body: Some(json!({"templateID": "base"}).to_string().into_bytes()),
+                };
+                let again = server.send(&ask).unwrap().expect(201);
+                let id = again["sandboxID"].as_str().unwrap().to_owned();
+                assert_eq!(server.listed(""), [id], "{point}: the request again");
+            }
+            for id in server.listed("") {
+                server.kill(&id).expect(204);
+            }
+            assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
+        }
+    }
+}
+
+/// Parts of a sandbox whose making is followed by something else that a crash could forget.
+const PARTS: [HostObject; 6] = [
+    HostObject::SlotDirectory,
+    HostObject::Lease,
+    HostObject::ControlSocket,
+    HostObject::SandboxRecord,
+    HostObject::GuestStart,
+    HostObject::MonitorProcess,
+];
+
+#[test]
+fn a_monitor_that_dies_half_way_is_an_error_and_leaves_no_row_and_no_sandbox() {
+    for part in PARTS {
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", part.name(), moment.name());
+            println!("{point}");
+            let mut server = Server::start_with(second_home(), &[("ATOLL_FAILPOINT", &point)]);
+            let ask = Ask {
+                method: "POST",
+                target: "/v2/sandboxes",
+                headers: vec![("x-api-key", server.key.clone())],
+                body: Some(json!({"templateID": "base"}).to_string().into_bytes()),
+            };
+            match server.send(&ask) {
+                Ok(reply) => {
+                    let message = reply.is_error(500);
+                    assert_eq!(message, "the server could not do that; its log says why");
+                }
+                // The server reaches it too: it starts the monitor, and claims its lease.
+                Err(_) => {
+                    assert_eq!(server.ended().code, -9, "{point}");
+                    server.start_again();
+                }
+            }
+            assert_eq!(server.listed(""), Vec::<String>::new(), "{point}");
+            eventually("what it left is removed", || {
+                server.leased().is_empty().then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn a_server_and_a_monitor_that_die_together_leave_no_row_and_no_sandbox() {
+    for part in PARTS {
+        if part == HostObject::MonitorProcess {
+            continue; // there is no monitor yet
+        }
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", part.name(), moment.name());
+            println!("{point}");
+            let variables = [
+                ("ATOLL_FAILPOINT", point.as_str()),
+                ("ATOLL_FAILPOINT_SCOPE", "family"),
+            ];
+            let mut server = Server::start_with(second_home(), &variables);
+            let ask = Ask {
+                method: "POST",
+                target: "/v2/sandboxes",
+                headers: vec![
+                    ("x-api-key", server.key.clone()),
+                    ("idempotency-key", "again".to_owned()),
+                ],
+                body: Some(json!({"templateID": "base"}).to_string().into_bytes()),
+            };
+            assert!(server.send(&ask).is_err(), "{point} is not reached");
+            assert_eq!(server.ended().code, -9, "{point}");
+            server.start_again();
+            assert_eq!(server.listed(""), Vec::<String>::new(), "{point}");
+            assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
+            // The request was not acknowledged, and can be made again.
+            server.send(&ask).unwrap().expect(201);
+        }
+    }
+}
+
+/// What was told of a sandbox holds, unless its end was under way.
+fn check_acknowledged(
+    server: &Server,
+    id: &str,
+    known: &Acknowledged,
+    listed: &[String],
+    step: Step,
+    point: &str,
+) {
+    let was_ending = matches!(step, Step::WriteKilling | Step::Destroy | Step::Bury);
+    if listed.is_empty() {
+        assert!(was_ending, "{point}: it was acknowledged and is gone");
+        return;
+    }
+    assert_eq!(listed, [id], "{point}");
+    let detail = server.get(id).expect(200);
+    let made = known.made.as_ref().unwrap();
+    assert_eq!(
+        detail["envdAccessToken"], made["envdAccessToken"],
+        "{point}"
+    );
+    if let Some(end) = &known.end {
+        assert_eq!(detail["endAt"], *end, "{point}");
+    }
+    // What it may reach is what is told, also when the crash came in between.
+    let is_closed = detail["allowInternetAccess"] == json!(false);
+    assert!(is_closed || !known.closed, "{point}");
+    let expected = if is_closed {
+        json!({"mode": "full", "deny": ["0.0.0.0/0"]})
+    } else {
+        json!({"mode": "full"})
+    };
+    assert_eq!(policy(server, id), expected, "{point}");
+}
