@@ -37,12 +37,11 @@ use atoll_control::identity::{Access, Lifeline};
 use atoll_control::running::RunningSandboxes;
 use atoll_guest_client::{FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, bounded_frames};
 use atoll_protocol::KEEPALIVE_HEADER;
-use http::{HeaderMap, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
-use file_query::FileQuery;
+use crate::listener::ClientBody;
 use identity::Identity;
 use interceptor::{Admission, Call, Interceptor};
 use lifeline::{Tied, while_allowed};
@@ -82,7 +81,7 @@ impl DataPlane {
     pub(crate) async fn call(
         &self,
         id: &str,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
@@ -90,30 +89,26 @@ impl DataPlane {
         self.answer(id, request).await.map(cors::readable)
     }
 
-    /// `/files` without the name of a sandbox: of the one that signed it.
+    /// `/files` without the name of a sandbox: of the one whose token is shown,
+    /// or signed it.
     pub(crate) async fn signed(
         &self,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
         }
-        let found = FileQuery::of(request.method(), request.uri())
-            .and_then(|query| query.signer(|is_signer| self.access.find(is_signer)));
-        match found {
+        match identity::sandbox_of(&self.access, &request) {
             // Once more, among the tokens of that sandbox, as for everybody else.
-            Ok((id, _pass)) => self.call(id.as_str(), request).await,
-            Err(error) => {
-                let refused = answer::error(StatusCode::UNAUTHORIZED, &error.to_string());
-                Ok(cors::readable(refused))
-            }
+            Ok(id) => self.call(id.as_str(), request).await,
+            Err(refusal) => Ok(cors::readable(refusal.answer())),
         }
     }
 
     async fn answer(
         &self,
         id: &str,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         let Ok(route) = Route::of(request.method(), request.uri()) else {
             return Ok(answer::unknown_path(request.uri().path()));
@@ -130,7 +125,7 @@ impl DataPlane {
         };
         for interceptor in &self.interceptors {
             if let Err(refusal) = interceptor.admit(&mut call).await {
-                return Ok(answer::error(refusal.status, &refusal.message));
+                return Ok(refusal.answer());
             }
         }
         let (user, lifeline) = match call.admission {
@@ -194,9 +189,7 @@ fn silence(route: Route, asked: &HeaderMap) -> Duration {
 
 /// The content type that an answer to a streaming call has.
 fn stream_type(asked: &HeaderMap) -> &'static str {
-    let given = asked
-        .get(header::CONTENT_TYPE)
-        .map(|value| value.as_bytes());
+    let given = asked.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     match given {
         Some(b"application/connect+proto") => "application/connect+proto",
         Some(_) | None => "application/connect+json",

@@ -6,12 +6,14 @@
 //! | `pulse.rs` | what happens on a connection, and when it is overdue |
 //! | `stream.rs` | its bytes: seen by the pulse, and closed in one of two ways |
 //! | `connection.rs` | HTTP on it |
+//! | `client_body.rs` | bodies of requests that nobody reads |
 //!
 //! A connection ends **politely**, with everything that was answered
 //! delivered, or it is **broken off**, so that its client sees an error and
 //! not an end. Whatever was cut short is broken off.
 
 mod admission;
+mod client_body;
 mod connection;
 mod pulse;
 mod stream;
@@ -30,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::tls::Certificates;
 use admission::{Admission, Place};
 
+pub(crate) use client_body::ClientBody;
 pub(crate) use connection::Client;
 
 /// Pause after the host had no room for another connection.

@@ -37,7 +37,7 @@ use tokio::time::timeout;
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
-use crate::listener::Client;
+use crate::listener::{Client, ClientBody};
 use crate::silence::Talkative;
 use connection::{Connection, OpenError, RequestBody, SendError};
 use passing::Passing;
@@ -79,7 +79,7 @@ impl Proxy {
     pub(crate) async fn pass(
         &self,
         visit: Visit<'_>,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         let id = visit.sandbox.id.as_str();
         let refuse = |failure: Failure, asked: &HeaderMap| Ok(failure.answer(id, asked));
@@ -117,15 +117,19 @@ impl Proxy {
         &self,
         visit: &Visit<'_>,
         upstream: &Arc<Upstream>,
-        mut request: Request<Incoming>,
+        mut request: Request<ClientBody>,
         in_use: Use,
         end: SandboxEnd,
     ) -> Result<Response<AnswerBody>, Trouble> {
         let wanted = tunnel::wanted(&request);
         let to_client = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
-        let is_head = request.method() == Method::HEAD;
+        let wants = match wanted {
+            Some(_) => Wants::Connection,
+            None => Wants::Answer,
+        };
+        let method = request.method().clone();
         let request = self.prepared(visit, request, wanted.as_ref())?;
-        let (mut response, connection) = send(visit, upstream, request, wanted.is_some()).await?;
+        let (mut response, connection) = send(visit, upstream, request, wants).await?;
 
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (Some(wanted), Some(to_client)) = (wanted, to_client) else {
@@ -146,10 +150,10 @@ impl Proxy {
                 in_use,
                 connection,
             });
-            return Ok(tunnel::agreement(&response, wanted));
+            return Ok(tunnel::agreement(&response, &wanted));
         }
         let (head, body) = response.into_parts();
-        let head = response::passed(head, is_head, visit.authority.as_ref());
+        let head = response::passed(head, &method, visit.authority.as_ref());
         let body = Passing::new(
             body,
             connection,
@@ -166,7 +170,7 @@ impl Proxy {
     fn prepared(
         &self,
         visit: &Visit<'_>,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
         wanted: Option<&HeaderValue>,
     ) -> Result<Request<RequestBody>, Trouble> {
         let (mut head, body) = request.into_parts();
@@ -186,6 +190,15 @@ impl Proxy {
         };
         Ok(Request::from_parts(head, body))
     }
+}
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    /// An answer, on any connection.
+    Answer,
+    /// A connection of its own, for another protocol.
+    Connection,
 }
 
 /// Why there is no answer of the service.
@@ -210,10 +223,13 @@ async fn send(
     visit: &Visit<'_>,
     upstream: &Arc<Upstream>,
     request: Request<RequestBody>,
-    switches: bool,
+    wants: Wants,
 ) -> Result<(Response<Incoming>, Connection), Trouble> {
     let port = visit.port;
-    let waiting = if switches { None } else { upstream.take(port) };
+    let waiting = match wants {
+        Wants::Answer => upstream.take(port),
+        Wants::Connection => None,
+    };
     let mut request = request;
     if let Some(mut connection) = waiting {
         let again = repeatable(&request);

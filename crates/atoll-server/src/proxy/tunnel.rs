@@ -61,11 +61,11 @@ pub(super) fn is_agreed<B>(response: &Response<B>, wanted: &HeaderValue) -> bool
 }
 
 /// What the client is told.
-pub(super) fn agreement<B>(response: &Response<B>, protocol: HeaderValue) -> Response<AnswerBody> {
+pub(super) fn agreement<B>(response: &Response<B>, protocol: &HeaderValue) -> Response<AnswerBody> {
     let mut headers = response.headers().clone();
     hop::remove(&mut headers);
     headers.remove(header::CONTENT_LENGTH);
-    ask(&mut headers, &protocol);
+    ask(&mut headers, protocol);
     let mut answer = Response::new(whole(""));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *answer.headers_mut() = headers;

@@ -45,7 +45,11 @@ impl Zone {
     }
 
     /// A connection to `name`, believed by who trusts the authority alone.
-    async fn connect(&self, name: &str, protocols: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+    async fn connect(
+        &self,
+        name: &str,
+        protocols: &[&str],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.authority.as_bytes()).unwrap();
         roots.add(authority).unwrap();
@@ -55,10 +59,15 @@ impl Zone {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         let stream = TcpStream::connect(self.served.address).await.unwrap();
         let name = ServerName::try_from(name.to_owned()).unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+        TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await
     }
 
     /// A connection of HTTP/1.1.
@@ -83,14 +92,22 @@ fn name_of(reached: &Reached, port: u16) -> String {
     format!("{port}-{}.{DOMAIN}", reached.id())
 }
 
-fn http2_request(host: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> http::Request<Full<Bytes>> {
+fn http2_request(
+    host: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> http::Request<Full<Bytes>> {
     let mut request = http::Request::builder()
         .method(method)
         .uri(format!("https://{host}{path}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    request.body(Full::new(Bytes::copy_from_slice(body))).unwrap()
+    request
+        .body(Full::new(Bytes::copy_from_slice(body)))
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,16 +117,21 @@ async fn names_of_a_domain_lead_where_they_should() {
     start_program(&reached.sandbox, &on_port(ECHO, 8000)).await;
     let api = format!("api.{DOMAIN}");
     let mut wire = zone.wire(&api).await;
-    wire.send(request("GET", "/sandboxes", &[("host", &api)], b"")).await;
+    wire.send(request("GET", "/sandboxes", &[("host", &api)], b""))
+        .await;
     assert_eq!(wire.answer().await.text(), CONTROL);
 
     let port = name_of(&reached, 8000);
     let mut wire = zone.wire(&port).await;
-    wire.send(request("POST", "/x", &[("host", &port)], b"body")).await;
+    wire.send(request("POST", "/x", &[("host", &port)], b"body"))
+        .await;
     let echo = wire.answer().await.json();
     assert_eq!(echo["body"], "body");
     let headers = echo["headers"].to_string();
-    assert!(headers.contains(r#"["x-forwarded-proto","https"]"#), "{headers}");
+    assert!(
+        headers.contains(r#"["x-forwarded-proto","https"]"#),
+        "{headers}"
+    );
 
     let guest = name_of(&reached, 49983);
     let mut wire = zone.wire(&guest).await;
@@ -147,7 +169,10 @@ async fn http2_reaches_guests_and_ports_on_one_connection() {
     assert_eq!(response.status(), 200);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let echo: serde_json::Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!((&echo["path"], &echo["body"]), (&"/x?y".into(), &"body".into()));
+    assert_eq!(
+        (&echo["path"], &echo["body"]),
+        (&"/x?y".into(), &"body".into())
+    );
     let seen = echo["headers"].to_string();
     assert!(seen.contains(&format!(r#"["host","{port}"]"#)), "{seen}");
     assert!(seen.contains(r#"["cookie","a=1; b=2"]"#), "{seen}");
@@ -217,7 +242,11 @@ async fn sockets_are_tunnels_in_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_tls_gets_no_answer() {
     let zone = Zone::new().await;
-    for bytes in [&b"GET / HTTP/1.1\r\nhost: my.zone\r\n\r\n"[..], b"\x16\x03\x01\xff\xff\x01", &[0; 1000]] {
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nhost: my.zone\r\n\r\n"[..],
+        b"\x16\x03\x01\xff\xff\x01",
+        &[0; 1000],
+    ] {
         let mut wire = Wire::open(zone.served.address).await;
         wire.send(bytes).await;
         wire.shutdown().await;
@@ -225,11 +254,13 @@ async fn what_is_no_tls_gets_no_answer() {
         assert!(!said.starts_with(b"HTTP"), "{said:?}");
     }
     let mut wire = zone.wire(DOMAIN).await;
-    wire.send(request("GET", "/", &[("host", DOMAIN)], b"")).await;
+    wire.send(request("GET", "/", &[("host", DOMAIN)], b""))
+        .await;
     assert_eq!(wire.answer().await.text(), CONTROL);
     let long = "a".repeat(1 << 20);
     let mut wire = zone.wire(DOMAIN).await;
-    wire.send(request("GET", "/", &[("host", DOMAIN), ("x", &long)], b"")).await;
+    wire.send(request("GET", "/", &[("host", DOMAIN), ("x", &long)], b""))
+        .await;
     assert_eq!(wire.answer().await.status(), 431);
     let mut sender = zone.http2(DOMAIN).await;
     let request = http2_request(DOMAIN, "GET", "/", &[("x", &long)], b"");

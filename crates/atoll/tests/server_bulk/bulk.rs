@@ -72,7 +72,11 @@ fn hex(digest: Sha256) -> String {
 }
 
 /// Sends all of it; the answer and the most memory seen meanwhile.
-async fn upload(served: &Served, target: &str, headers: &[(&str, &str)]) -> (crate::wire::Answer, u64) {
+async fn upload(
+    served: &Served,
+    target: &str,
+    headers: &[(&str, &str)],
+) -> (crate::wire::Answer, u64) {
     let length = BYTES.to_string();
     let mut all = headers.to_vec();
     all.push(("content-length", &length));
