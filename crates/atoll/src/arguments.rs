@@ -51,6 +51,8 @@ pub(crate) enum Command {
     /// Make, list, revoke and rotate API keys.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Print the authority that signs the server's certificates, and how to trust it.
+    Ca(CaArguments),
     /// Tell what isolation this host offers and how to add what is missing.
     Doctor(DoctorArguments),
     /// Attack sandboxes on this host in every known way, and tell which walls held.
@@ -285,6 +287,23 @@ pub(crate) struct ShellArguments {
 
     #[command(flatten)]
     pub(crate) sandbox: SandboxArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The certificate goes to standard output, what to do with it to standard error.
+
+Examples:
+  atoll ca > atoll-ca.crt
+  atoll ca --domain my.zone                    make it before the first `atoll serve`")]
+pub(crate) struct CaArguments {
+    /// The domain it signs for [default: the only one of this home].
+    #[arg(long)]
+    pub(crate) domain: Option<String>,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

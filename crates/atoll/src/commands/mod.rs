@@ -1,5 +1,6 @@
 //! One file per command; here only the way to it.
 
+mod ca;
 mod doctor;
 mod gc;
 mod inputs;
@@ -19,8 +20,11 @@ use crate::home::Home;
 
 /// Runs the command that was typed.
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    // `gc` does it itself, and says what it found; keys have no sandboxes.
-    if !matches!(arguments.command, Command::Gc(_) | Command::Key(_)) {
+    // `gc` does it itself, and says what it found; keys and certificates have no sandboxes.
+    if !matches!(
+        arguments.command,
+        Command::Gc(_) | Command::Key(_) | Command::Ca(_)
+    ) {
         clean_up();
     }
     match arguments.command {
@@ -56,6 +60,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &Home::without_sandboxes(arguments.home)?,
             &command,
         )),
+        Command::Ca(options) => ca::ca(&Home::without_sandboxes(arguments.home)?, &options),
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
 }
