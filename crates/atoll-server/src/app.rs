@@ -13,6 +13,7 @@ use hyper_util::service::TowerToHyperService;
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
+use crate::crowd::Crowd;
 use crate::data_plane::DataPlane;
 use crate::listener::{Bounds, Client, ClientBody};
 use crate::proxy::Proxy;
@@ -55,12 +56,16 @@ impl App {
             running,
             access,
             names,
-            bounds: _,
+            bounds,
         } = services;
         Self {
             control: TowerToHyperService::new(control),
-            data_plane: DataPlane::new(Arc::clone(&running), Arc::clone(&access)),
-            proxy: Proxy::new(access),
+            data_plane: DataPlane::new(
+                Arc::clone(&running),
+                Arc::clone(&access),
+                Crowd::new(bounds.requests_per_sandbox),
+            ),
+            proxy: Proxy::new(access, Crowd::new(bounds.requests_per_sandbox)),
             running,
             names,
         }

@@ -7,6 +7,7 @@
 //! | `data_plane` | the guest's port: who may call it, and the calls |
 //! | `proxy` | every other port of a sandbox |
 //! | [`tls`] | certificates, given or made |
+//! | `crowd` | how much of it one sandbox may take |
 //! | `answer` | what is said in the server's own name about sandboxes |
 //!
 //! ```text
@@ -23,6 +24,7 @@
 mod answer;
 mod app;
 mod body;
+mod crowd;
 mod data_plane;
 mod listener;
 mod proxy;

@@ -41,6 +41,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
+use crate::crowd::{Crowd, InCrowd};
 use crate::listener::ClientBody;
 use identity::Identity;
 use interceptor::{Admission, Call, Interceptor};
@@ -60,12 +61,17 @@ const ANSWER_SILENCE: Duration = Duration::from_secs(120);
 pub(crate) struct DataPlane {
     running: Arc<RunningSandboxes>,
     access: Arc<Access>,
+    crowd: Arc<Crowd>,
     /// In this order. Whatever else has a say in calls is added here.
     interceptors: Vec<Box<dyn Interceptor>>,
 }
 
 impl DataPlane {
-    pub(crate) fn new(running: Arc<RunningSandboxes>, access: Arc<Access>) -> Self {
+    pub(crate) fn new(
+        running: Arc<RunningSandboxes>,
+        access: Arc<Access>,
+        crowd: Arc<Crowd>,
+    ) -> Self {
         let interceptors: Vec<Box<dyn Interceptor>> = vec![
             Box::new(Identity::new(Arc::clone(&access))),
             Box::new(Ownership),
@@ -73,6 +79,7 @@ impl DataPlane {
         Self {
             running,
             access,
+            crowd,
             interceptors,
         }
     }
@@ -116,6 +123,14 @@ impl DataPlane {
         let Some(sandbox) = self.running.get(id) else {
             return Ok(Failure::SandboxNotFound.answer(id, request.headers()));
         };
+        let Some(in_crowd) = self.crowd.enter(id) else {
+            return Ok(trouble::too_many(
+                route,
+                id,
+                self.crowd.limit(),
+                request.headers(),
+            ));
+        };
         let (head, body) = request.into_parts();
         let mut call = Call {
             sandbox: &sandbox,
@@ -147,7 +162,7 @@ impl DataPlane {
             .guest()
             .forward(Request::from_parts(head, body), options);
         match while_allowed(lifeline.as_ref(), forwarded).await? {
-            Ok(response) => Ok(pass_back(response, route, lifeline)),
+            Ok(response) => Ok(pass_back(response, route, lifeline, in_crowd)),
             Err(error) => {
                 let told = trouble::answer(error, route, &sandbox, &asked);
                 while_allowed(lifeline.as_ref(), told).await?
@@ -161,6 +176,7 @@ fn pass_back(
     response: Response<atoll_guest_client::ForwardedBody>,
     route: Route,
     lifeline: Option<Lifeline>,
+    in_crowd: InCrowd,
 ) -> Response<AnswerBody> {
     let is_frames = route.is_stream() && response.status() == StatusCode::OK;
     let response = if is_frames {
@@ -168,10 +184,7 @@ fn pass_back(
     } else {
         response.map(streamed)
     };
-    match lifeline {
-        Some(lifeline) => response.map(|body| streamed(Tied::new(body, lifeline))),
-        None => response,
-    }
+    response.map(|body| streamed(Tied::new(body, lifeline, in_crowd)))
 }
 
 /// How long an answer may be silent.

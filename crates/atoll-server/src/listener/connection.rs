@@ -83,7 +83,7 @@ pub(super) struct Visit {
 impl Visit {
     pub(super) async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         let pulse = Pulse::new();
-        let stream = Observed::new(stream, Arc::clone(&pulse));
+        let stream = Observed::new(stream, Arc::clone(&pulse), self.bounds.stall);
         let Some(tls) = tls else {
             return self.http1(stream, pulse, Scheme::HTTP).await;
         };
@@ -109,6 +109,7 @@ impl Visit {
         pulse.speaks(Protocol::Http1);
         let mut http = http1::Builder::new();
         http.max_buf_size(HEAD_BYTES_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
             .max_headers(HEADERS_MAX)
             .timer(TokioTimer::new())
             // The pulse knows when a head has begun.

@@ -6,7 +6,7 @@
 //! | `request.rs` | which headers of a request pass |
 //! | `response.rs` | which headers of an answer pass |
 //! | `hop.rs` | headers that belong to one connection |
-//! | `upstream.rs` | what one sandbox is given: connections, dials, requests at once |
+//! | `upstream.rs` | what one sandbox is given: connections and dials |
 //! | `connection.rs` | one connection to a port: dialed, maybe with TLS, used again |
 //! | `inner_tls.rs` | TLS to services inside, whose certificates nobody knows |
 //! | `passing.rs` | a body on its way back |
@@ -37,11 +37,12 @@ use tokio::time::timeout;
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
+use crate::crowd::{Crowd, InCrowd};
 use crate::listener::{Client, ClientBody};
 use crate::silence::Talkative;
 use connection::{Connection, OpenError, RequestBody, SendError};
 use passing::Passing;
-use upstream::{Upstream, Upstreams, Use};
+use upstream::{Upstream, Upstreams};
 
 /// How long either side of a request may be silent. Clients of E2B count on 600 s.
 const SILENCE_BOUND: Duration = Duration::from_secs(660);
@@ -53,6 +54,7 @@ pub(crate) const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
 pub(crate) struct Proxy {
     access: Arc<Access>,
     upstreams: Upstreams,
+    crowd: Arc<Crowd>,
 }
 
 /// Who wants to go where.
@@ -65,9 +67,10 @@ pub(crate) struct Visit<'v> {
 }
 
 impl Proxy {
-    pub(crate) fn new(access: Arc<Access>) -> Self {
+    pub(crate) fn new(access: Arc<Access>, crowd: Arc<Crowd>) -> Self {
         Self {
             access,
+            crowd,
             upstreams: Upstreams::default(),
         }
     }
@@ -91,9 +94,9 @@ impl Proxy {
             return Ok(answer::error(status, "the method TRACE does not pass"));
         }
         let upstream = self.upstreams.of(&visit.sandbox);
-        let in_use = match upstream.enter() {
-            Ok(in_use) => in_use,
-            Err(limit) => return refuse(Failure::TooMany { limit }, request.headers()),
+        let Some(in_use) = self.crowd.enter(id) else {
+            let limit = self.crowd.limit();
+            return refuse(Failure::TooMany { limit }, request.headers());
         };
         let Some(end) = self.access.end_of(&visit.sandbox.id) else {
             return refuse(Failure::SandboxNotFound, request.headers());
@@ -118,7 +121,7 @@ impl Proxy {
         visit: &Visit<'_>,
         upstream: &Arc<Upstream>,
         mut request: Request<ClientBody>,
-        in_use: Use,
+        in_use: InCrowd,
         end: SandboxEnd,
     ) -> Result<Response<AnswerBody>, Trouble> {
         let wanted = tunnel::wanted(&request);
