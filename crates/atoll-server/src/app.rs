@@ -8,14 +8,14 @@ use atoll_control::running::RunningSandboxes;
 use atoll_protocol::{ENVD_PORT, PASSAGE_PORT};
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
+use crate::crowd::Crowd;
 use crate::data_plane::DataPlane;
-use crate::listener::{Bounds, Client};
+use crate::listener::{Bounds, Client, ClientBody};
 use crate::proxy::Proxy;
 use crate::routing::{self, Destination, Names};
 use crate::silence::Talkative;
@@ -56,12 +56,16 @@ impl App {
             running,
             access,
             names,
-            bounds: _,
+            bounds,
         } = services;
         Self {
             control: TowerToHyperService::new(control),
-            data_plane: DataPlane::new(Arc::clone(&running), Arc::clone(&access)),
-            proxy: Proxy::new(access),
+            data_plane: DataPlane::new(
+                Arc::clone(&running),
+                Arc::clone(&access),
+                Crowd::new(bounds.requests_per_sandbox),
+            ),
+            proxy: Proxy::new(access, Crowd::new(bounds.requests_per_sandbox)),
             running,
             names,
         }
@@ -73,7 +77,7 @@ impl App {
     /// When there is nothing to say, and the connection has to break.
     pub(crate) async fn answer(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<ClientBody>,
         client: &Client,
     ) -> Result<Response<AnswerBody>, Broken> {
         let routed = match routing::route(&self.names, &mut request) {
@@ -114,7 +118,7 @@ impl App {
         }
     }
 
-    async fn control(&self, request: Request<Incoming>, client: &Client) -> Response<AnswerBody> {
+    async fn control(&self, request: Request<ClientBody>, client: &Client) -> Response<AnswerBody> {
         let mut request =
             request.map(|body| axum::body::Body::new(Talkative::new(body, CONTROL_SILENCE)));
         request.extensions_mut().insert(ConnectInfo(client.peer));

@@ -8,6 +8,7 @@
 //! | `data_plane` | the guest's port: who may call it, and the calls |
 //! | `proxy` | every other port of a sandbox |
 //! | [`tls`] | certificates, given or made |
+//! | `crowd` | how much of it one sandbox may take |
 //! | `answer` | what is said in the server's own name about sandboxes |
 //!
 //! ```text
@@ -25,6 +26,7 @@ mod answer;
 mod app;
 mod body;
 pub mod control_plane;
+mod crowd;
 mod data_plane;
 mod listener;
 mod proxy;

@@ -75,6 +75,8 @@ pub(crate) enum Command {
     /// Make, list, revoke and rotate API keys.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Print the authority that signs the server's certificates, and how to trust it.
+    Ca(CaArguments),
     /// Tell what isolation this host offers and how to add what is missing.
     Doctor(DoctorArguments),
     /// Attack sandboxes on this host in every known way, and tell which walls held.
@@ -110,6 +112,7 @@ impl Command {
             | Self::Inspect(_)
             | Self::Timeout(_)
             | Self::Stop(_)
+            | Self::Ca(_)
             | Self::Key(_)
             | Self::Gc(_) => false,
         }
@@ -354,17 +357,63 @@ takes them up again, with their names, tokens and timeouts.
 Examples:
   atoll serve
   atoll serve --listen 127.0.0.1:8080 --isolation gvisor
-  atoll serve --json                           one line of JSON when it is ready")]
+  atoll serve --json                           one line of JSON when it is ready
+  atoll serve --domain my.zone                 names and TLS, with a certificate of its own
+  atoll serve --domain my.zone --certificate chain.pem --key key.pem")]
 pub(crate) struct ServeArguments {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:7300", value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
+
+    /// Answer to `api.DOMAIN` and `PORT-SANDBOX.DOMAIN` too, with TLS.
+    #[arg(long, value_name = "DOMAIN", help_heading = "Names and TLS")]
+    pub(crate) domain: Option<String>,
+
+    /// Where to listen for them.
+    #[arg(
+        long,
+        default_value = "0.0.0.0:443",
+        value_name = "ADDRESS:PORT",
+        requires = "domain",
+        help_heading = "Names and TLS"
+    )]
+    pub(crate) tls_listen: SocketAddr,
+
+    /// Certificate for DOMAIN and *.DOMAIN, with its chain, as PEM [default: made; see `atoll ca`].
+    #[arg(long, value_name = "FILE", requires_all = ["domain", "key"], help_heading = "Names and TLS")]
+    pub(crate) certificate: Option<PathBuf>,
+
+    /// Key of the certificate, as PEM.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "certificate",
+        help_heading = "Names and TLS"
+    )]
+    pub(crate) key: Option<PathBuf>,
 
     /// How sandboxes are kept apart from the host [default: as configured, else auto].
     #[arg(long, value_enum)]
     pub(crate) isolation: Option<Isolation>,
 
     /// Print one JSON object when it is ready.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The certificate goes to standard output, what to do with it to standard error.
+
+Examples:
+  atoll ca > atoll-ca.crt
+  atoll ca --domain my.zone                    make it before the first `atoll serve`")]
+pub(crate) struct CaArguments {
+    /// The domain it signs for [default: the only one of this home].
+    #[arg(long)]
+    pub(crate) domain: Option<String>,
+
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

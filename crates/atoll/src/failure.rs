@@ -9,6 +9,7 @@ use atoll_control::identity::IdentityError;
 use atoll_control::templates::{BuildError, SpecError};
 use atoll_engine::CreateError;
 use atoll_guest_client::GuestError;
+use atoll_server::tls::TlsError;
 use atoll_store::db::{DatabaseError, OwnerError};
 use rustix::io::Errno;
 
@@ -77,6 +78,9 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return error.hint().map(str::to_owned);
     }
     if let Some(error) = cause.downcast_ref::<IdentityError>() {
+        return error.hint().map(str::to_owned);
+    }
+    if let Some(error) = cause.downcast_ref::<TlsError>() {
         return error.hint().map(str::to_owned);
     }
     if let Some(error) = cause.downcast_ref::<DatabaseError>() {

@@ -477,18 +477,23 @@ fn home_for_builds() -> (TestHome, PathBuf) {
     (home, spec)
 }
 
-/// State that a home gets with its first key; all other is written by builds.
-const OF_IDENTITY: [StateWrite; 2] = [StateWrite::NodeId, StateWrite::HomeSecret];
+/// State that a home gets with a command, its first key or its authority; all
+/// other is written by builds.
+const OF_IDENTITY: [(StateWrite, &[&str]); 3] = [
+    (StateWrite::NodeId, &["key", "create"]),
+    (StateWrite::HomeSecret, &["key", "create"]),
+    (StateWrite::Authority, &["ca", "--domain", "my.zone"]),
+];
 
 #[test]
 fn a_kill_while_a_home_gets_its_identity_is_mended_by_the_next_command() {
-    for write in OF_IDENTITY {
+    for (write, arguments) in OF_IDENTITY {
         for moment in Moment::ALL {
             let point = format!("{}:{}", write.name(), moment.name());
             let home = TestHome::new();
             let create = || {
                 let mut command = home.atoll();
-                command.args(["key", "create"]);
+                command.args(arguments);
                 command
             };
             let killed = create().env("ATOLL_FAILPOINT", &point).output().unwrap();
@@ -500,7 +505,7 @@ fn a_kill_while_a_home_gets_its_identity_is_mended_by_the_next_command() {
             );
             assert_eq!(
                 killed.stdout, b"",
-                "{point}: no key is told that is not stored"
+                "{point}: nothing is told that is not stored"
             );
             for _ in 0..2 {
                 let mended = create().output().unwrap();
@@ -510,11 +515,13 @@ fn a_kill_while_a_home_gets_its_identity_is_mended_by_the_next_command() {
                     String::from_utf8_lossy(&mended.stderr)
                 );
             }
-            assert_eq!(
-                unfinished_below(&home.path()),
-                Vec::<PathBuf>::new(),
-                "{point}"
-            );
+            for directory in [home.path(), home.path().join("tls")] {
+                assert_eq!(
+                    unfinished_below(&directory),
+                    Vec::<PathBuf>::new(),
+                    "{point}"
+                );
+            }
         }
     }
 }
@@ -524,7 +531,7 @@ fn a_kill_at_any_state_write_of_a_build_is_mended_by_the_next_one() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let of_builds = StateWrite::ALL
         .iter()
-        .filter(|write| !OF_IDENTITY.contains(write));
+        .filter(|write| OF_IDENTITY.iter().all(|(other, _)| other != *write));
     for write in of_builds {
         for moment in Moment::ALL {
             let point = format!("{}:{}", write.name(), moment.name());

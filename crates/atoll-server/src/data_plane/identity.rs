@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use atoll_control::identity::Access;
+use atoll_engine::SandboxId;
 use atoll_guest_client::Route;
 use atoll_protocol::ACCESS_TOKEN_HEADER;
-use http::HeaderMap;
+use atoll_protocol::signature::equal_in_constant_time;
+use http::{HeaderMap, Request};
 
 use super::file_query::FileQuery;
 use super::interceptor::{Admission, Call, Interceptor, Refusal, Verdict};
@@ -58,6 +60,23 @@ impl Interceptor for Identity {
             Ok(())
         })
     }
+}
+
+/// The sandbox of a request for `/files` that names none: by the token that it
+/// shows, or that its URL was signed with.
+pub(super) fn sandbox_of<B>(access: &Access, request: &Request<B>) -> Result<SandboxId, Refusal> {
+    if let Some(token) = presented(request.headers())? {
+        let is_shown =
+            |candidate: &str| equal_in_constant_time(candidate.as_bytes(), token.as_bytes());
+        let found = access.find(is_shown);
+        return found
+            .map(|(sandbox, _pass)| sandbox)
+            .ok_or_else(|| Refusal::unauthorized(WRONG_TOKEN));
+    }
+    FileQuery::of(request.method(), request.uri())
+        .and_then(|query| query.signer(|is_signer| access.find(is_signer)))
+        .map(|(sandbox, _pass)| sandbox)
+        .map_err(|error| Refusal::unauthorized(error.to_string()))
 }
 
 /// The token of a request, if it has one.

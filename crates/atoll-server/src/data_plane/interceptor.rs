@@ -6,8 +6,11 @@ use std::sync::Arc;
 use atoll_control::identity::Pass;
 use atoll_control::running::Running;
 use atoll_guest_client::Route;
-use http::StatusCode;
 use http::request::Parts;
+use http::{Response, StatusCode};
+
+use crate::answer;
+use crate::body::AnswerBody;
 
 /// Whether a call may go on, in time.
 pub(super) type Verdict<'a> = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'a>>;
@@ -52,5 +55,9 @@ impl Refusal {
             status: StatusCode::UNAUTHORIZED,
             message: message.into(),
         }
+    }
+
+    pub(super) fn answer(&self) -> Response<AnswerBody> {
+        answer::error(self.status, &self.message)
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use crate::body::{AnswerBody, BodyError, Broken};
+use crate::crowd::InCrowd;
 
 /// What `work` comes to, unless the right to it ends first.
 pub(super) async fn while_allowed<T>(
@@ -32,17 +33,20 @@ fn because(over: Over) -> Broken {
     })
 }
 
-/// A body that breaks with a lifeline.
+/// A body that breaks with a lifeline, and counts as long as it is there.
 pub(super) struct Tied {
     body: AnswerBody,
-    broken: Pin<Box<dyn Future<Output = Over> + Send>>,
+    /// Absent when nobody's right ends it.
+    broken: Option<Pin<Box<dyn Future<Output = Over> + Send>>>,
+    _in_crowd: InCrowd,
 }
 
 impl Tied {
-    pub(super) fn new(body: AnswerBody, lifeline: Lifeline) -> Self {
+    pub(super) fn new(body: AnswerBody, lifeline: Option<Lifeline>, in_crowd: InCrowd) -> Self {
         Self {
             body,
-            broken: Box::pin(lifeline.broken()),
+            broken: lifeline.map(|lifeline| Box::pin(lifeline.broken()) as Pin<Box<_>>),
+            _in_crowd: in_crowd,
         }
     }
 }
@@ -55,7 +59,9 @@ impl Body for Tied {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Poll::Ready(over) = self.broken.as_mut().poll(context) {
+        if let Some(broken) = &mut self.broken
+            && let Poll::Ready(over) = broken.as_mut().poll(context)
+        {
             return Poll::Ready(Some(Err(because(over).into())));
         }
         Pin::new(&mut self.body).poll_frame(context)

@@ -62,7 +62,7 @@ impl Metrics {
             cpu_used_pct: used_percent(before, after, passed, limits.cpu_millis),
             mem_total,
             mem_used: after.memory_bytes,
-            // What the host counts is without what it could take back.
+            // The host counts it as used.
             mem_cache: 0,
             mem_total_mib: limits.memory_mib,
             mem_used_mib: after.memory_bytes >> 20,
@@ -93,8 +93,9 @@ mod tests {
             cpu_usec,
             ..Stats::default()
         };
-        let percent =
-            |used, millis| used_percent(&at(5), &at(5 + used), Duration::from_millis(100), millis);
+        let percent = |used: u64, millis| {
+            used_percent(&at(5), &at(5 + used), Duration::from_millis(100), millis)
+        };
         let expected = [0.0, 25.0, 50.0, 100.0, 0.0];
         let got = [
             percent(0, 2000),

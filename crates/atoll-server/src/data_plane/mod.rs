@@ -37,12 +37,12 @@ use atoll_control::identity::{Access, Lifeline};
 use atoll_control::running::RunningSandboxes;
 use atoll_guest_client::{FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, bounded_frames};
 use atoll_protocol::KEEPALIVE_HEADER;
-use http::{HeaderMap, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
-use file_query::FileQuery;
+use crate::crowd::{Crowd, InCrowd};
+use crate::listener::ClientBody;
 use identity::Identity;
 use interceptor::{Admission, Call, Interceptor};
 use lifeline::{Tied, while_allowed};
@@ -61,12 +61,17 @@ const ANSWER_SILENCE: Duration = Duration::from_secs(120);
 pub(crate) struct DataPlane {
     running: Arc<RunningSandboxes>,
     access: Arc<Access>,
+    crowd: Arc<Crowd>,
     /// In this order. Whatever else has a say in calls is added here.
     interceptors: Vec<Box<dyn Interceptor>>,
 }
 
 impl DataPlane {
-    pub(crate) fn new(running: Arc<RunningSandboxes>, access: Arc<Access>) -> Self {
+    pub(crate) fn new(
+        running: Arc<RunningSandboxes>,
+        access: Arc<Access>,
+        crowd: Arc<Crowd>,
+    ) -> Self {
         let interceptors: Vec<Box<dyn Interceptor>> = vec![
             Box::new(Identity::new(Arc::clone(&access))),
             Box::new(Ownership),
@@ -74,6 +79,7 @@ impl DataPlane {
         Self {
             running,
             access,
+            crowd,
             interceptors,
         }
     }
@@ -82,7 +88,7 @@ impl DataPlane {
     pub(crate) async fn call(
         &self,
         id: &str,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
@@ -90,36 +96,40 @@ impl DataPlane {
         self.answer(id, request).await.map(cors::readable)
     }
 
-    /// `/files` without the name of a sandbox: of the one that signed it.
+    /// `/files` without the name of a sandbox: of the one whose token is shown,
+    /// or signed it.
     pub(crate) async fn signed(
         &self,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
         }
-        let found = FileQuery::of(request.method(), request.uri())
-            .and_then(|query| query.signer(|is_signer| self.access.find(is_signer)));
-        match found {
+        match identity::sandbox_of(&self.access, &request) {
             // Once more, among the tokens of that sandbox, as for everybody else.
-            Ok((id, _pass)) => self.call(id.as_str(), request).await,
-            Err(error) => {
-                let refused = answer::error(StatusCode::UNAUTHORIZED, &error.to_string());
-                Ok(cors::readable(refused))
-            }
+            Ok(id) => self.call(id.as_str(), request).await,
+            Err(refusal) => Ok(cors::readable(refusal.answer())),
         }
     }
 
     async fn answer(
         &self,
         id: &str,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         let Ok(route) = Route::of(request.method(), request.uri()) else {
             return Ok(answer::unknown_path(request.uri().path()));
         };
         let Some(sandbox) = self.running.get(id) else {
             return Ok(Failure::SandboxNotFound.answer(id, request.headers()));
+        };
+        let Some(in_crowd) = self.crowd.enter(id) else {
+            return Ok(trouble::too_many(
+                route,
+                id,
+                self.crowd.limit(),
+                request.headers(),
+            ));
         };
         let (head, body) = request.into_parts();
         let mut call = Call {
@@ -130,7 +140,7 @@ impl DataPlane {
         };
         for interceptor in &self.interceptors {
             if let Err(refusal) = interceptor.admit(&mut call).await {
-                return Ok(answer::error(refusal.status, &refusal.message));
+                return Ok(refusal.answer());
             }
         }
         let (user, lifeline) = match call.admission {
@@ -152,7 +162,7 @@ impl DataPlane {
             .guest()
             .forward(Request::from_parts(head, body), options);
         match while_allowed(lifeline.as_ref(), forwarded).await? {
-            Ok(response) => Ok(pass_back(response, route, lifeline)),
+            Ok(response) => Ok(pass_back(response, route, lifeline, in_crowd)),
             Err(error) => {
                 let told = trouble::answer(error, route, &sandbox, &asked);
                 while_allowed(lifeline.as_ref(), told).await?
@@ -166,6 +176,7 @@ fn pass_back(
     response: Response<atoll_guest_client::ForwardedBody>,
     route: Route,
     lifeline: Option<Lifeline>,
+    in_crowd: InCrowd,
 ) -> Response<AnswerBody> {
     let is_frames = route.is_stream() && response.status() == StatusCode::OK;
     let response = if is_frames {
@@ -173,10 +184,7 @@ fn pass_back(
     } else {
         response.map(streamed)
     };
-    match lifeline {
-        Some(lifeline) => response.map(|body| streamed(Tied::new(body, lifeline))),
-        None => response,
-    }
+    response.map(|body| streamed(Tied::new(body, lifeline, in_crowd)))
 }
 
 /// How long an answer may be silent.
@@ -194,9 +202,7 @@ fn silence(route: Route, asked: &HeaderMap) -> Duration {
 
 /// The content type that an answer to a streaming call has.
 fn stream_type(asked: &HeaderMap) -> &'static str {
-    let given = asked
-        .get(header::CONTENT_TYPE)
-        .map(|value| value.as_bytes());
+    let given = asked.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     match given {
         Some(b"application/connect+proto") => "application/connect+proto",
         Some(_) | None => "application/connect+json",

@@ -60,6 +60,20 @@ pub(super) async fn answer(
     Ok(answer::error(status, &message))
 }
 
+/// The answer to one request more than a sandbox is given.
+pub(super) fn too_many(
+    route: Route,
+    id: &str,
+    limit: usize,
+    asked: &HeaderMap,
+) -> Response<AnswerBody> {
+    if route.is_call() {
+        let message = format!("more than {limit} requests for this sandbox at once");
+        return connect_error(Code::ResourceExhausted, &message, route, asked);
+    }
+    Failure::TooMany { limit }.answer(id, asked)
+}
+
 /// An error as clients of RPC read it: a stream is answered with 200, and says
 /// in its last frame what went wrong.
 fn connect_error(

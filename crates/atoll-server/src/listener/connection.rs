@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::Scheme;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::client_body::ClientBody;
 use super::pulse::{InFlight, Protocol, Pulse};
 use super::stream::Observed;
 use super::{Bounds, HANDSHAKE_BOUND, Stage, Stay};
@@ -38,6 +39,9 @@ const SEND_BYTES_MAX: usize = 256 * 1024;
 /// long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_BOUND: Duration = Duration::from_secs(20);
+
+/// An answer in the making.
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Counted>, Broken>> + Send>>;
 
 /// Who asks, as far as the connection tells.
 #[derive(Debug, Clone)]
@@ -79,7 +83,7 @@ pub(super) struct Visit {
 impl Visit {
     pub(super) async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         let pulse = Pulse::new();
-        let stream = Observed::new(stream, Arc::clone(&pulse));
+        let stream = Observed::new(stream, Arc::clone(&pulse), self.bounds.stall);
         let Some(tls) = tls else {
             return self.http1(stream, pulse, Scheme::HTTP).await;
         };
@@ -105,6 +109,7 @@ impl Visit {
         pulse.speaks(Protocol::Http1);
         let mut http = http1::Builder::new();
         http.max_buf_size(HEAD_BYTES_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
             .max_headers(HEADERS_MAX)
             .timer(TokioTimer::new())
             // The pulse knows when a head has begun.
@@ -170,10 +175,7 @@ impl Visit {
         &self,
         pulse: &Arc<Pulse>,
         scheme: Scheme,
-    ) -> impl Fn(
-        Request<Incoming>,
-    ) -> Pin<Box<dyn Future<Output = Result<Response<Counted>, Broken>> + Send>>
-    + use<> {
+    ) -> impl Fn(Request<Incoming>) -> Answering + use<> {
         let app = Arc::clone(&self.app);
         let client = Client {
             peer: self.peer,
@@ -184,9 +186,19 @@ impl Visit {
         move |request| {
             let (app, client) = (Arc::clone(&app), client.clone());
             let in_flight = client.pulse.request();
+            let version = request.version();
+            let (head, body) = request.into_parts();
+            let (body, fate) = ClientBody::new(body);
+            let request = Request::from_parts(head, body);
             Box::pin(async move {
                 match app.answer(request, &client).await {
-                    Ok(response) => Ok(response.map(|body| Counted { body, in_flight })),
+                    Ok(mut response) => {
+                        if fate.is_left_unread() && version < Version::HTTP_2 {
+                            let close = HeaderValue::from_static("close");
+                            response.headers_mut().insert(header::CONNECTION, close);
+                        }
+                        Ok(response.map(|body| Counted { body, in_flight }))
+                    }
                     Err(broken) => {
                         in_flight.pulse().break_off();
                         Err(broken)

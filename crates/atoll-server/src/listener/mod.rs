@@ -6,12 +6,14 @@
 //! | `pulse.rs` | what happens on a connection, and when it is overdue |
 //! | `stream.rs` | its bytes: seen by the pulse, and closed in one of two ways |
 //! | `connection.rs` | HTTP on it |
+//! | `client_body.rs` | bodies of requests that nobody reads |
 //!
 //! A connection ends **politely**, with everything that was answered
 //! delivered, or it is **broken off**, so that its client sees an error and
 //! not an end. Whatever was cut short is broken off.
 
 mod admission;
+mod client_body;
 mod connection;
 mod pulse;
 mod stream;
@@ -30,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::tls::Certificates;
 use admission::{Admission, Place};
 
+pub(crate) use client_body::ClientBody;
 pub(crate) use connection::Client;
 
 /// Pause after the host had no room for another connection.
@@ -59,6 +62,8 @@ pub struct Bounds {
     pub connections: usize,
     /// Connections at once from one address, unless it is this host's.
     pub connections_per_peer: usize,
+    /// Requests at once for one sandbox, to its guest and to its ports each.
+    pub requests_per_sandbox: usize,
     /// How long a request's head may take, from its first byte.
     pub head: Duration,
     /// How long a new connection may say nothing.
@@ -66,6 +71,8 @@ pub struct Bounds {
     /// How long a connection may say nothing after a request. Longer than
     /// clients keep theirs: whoever closes first cannot be surprised.
     pub idle: Duration,
+    /// How long a client may take nothing of what it is sent.
+    pub stall: Duration,
     /// How long requests may take to finish after the server was told to stop.
     pub grace: Duration,
 }
@@ -75,9 +82,11 @@ impl Default for Bounds {
         Self {
             connections: 8192,
             connections_per_peer: 4096,
+            requests_per_sandbox: 2048,
             head: Duration::from_secs(20),
             first: Duration::from_secs(60),
             idle: Duration::from_secs(650),
+            stall: Duration::from_secs(660),
             grace: Duration::from_secs(3),
         }
     }

@@ -49,6 +49,7 @@ pub(super) struct Observed {
     stream: TcpStream,
     pulse: Arc<Pulse>,
     closing: Closing,
+    stall: Stall,
 }
 
 enum Closing {
@@ -58,12 +59,47 @@ enum Closing {
 }
 
 impl Observed {
-    pub(super) fn new(stream: TcpStream, pulse: Arc<Pulse>) -> Self {
+    /// `stall` is how long the client may take nothing of what it is sent.
+    pub(super) fn new(stream: TcpStream, pulse: Arc<Pulse>, stall: Duration) -> Self {
         Self {
             stream,
             pulse,
             closing: Closing::NotYet,
+            stall: Stall {
+                bound: stall,
+                alarm: None,
+            },
         }
+    }
+
+    /// What became of a write, unless the client has taken nothing for too long.
+    fn written(
+        &mut self,
+        polled: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if polled.is_ready() {
+            self.stall.alarm = None;
+        } else if self.stall.poll_overdue(context).is_ready() {
+            self.pulse.break_all();
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        polled
+    }
+}
+
+/// Since when a client takes nothing.
+struct Stall {
+    bound: Duration,
+    /// Set while it does not.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let end = Instant::now() + self.bound;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        alarm.as_mut().poll(context)
     }
 }
 
@@ -98,7 +134,8 @@ impl AsyncWrite for Observed {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(polled, context)
     }
 
     fn poll_write_vectored(
@@ -106,7 +143,8 @@ impl AsyncWrite for Observed {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.written(polled, context)
     }
 
     fn is_write_vectored(&self) -> bool {

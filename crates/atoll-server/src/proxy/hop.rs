@@ -51,10 +51,7 @@ mod tests {
     fn what_belongs_to_a_connection_stays_there() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
-            (
-                "connection",
-                "close, X-Secret , upgrade, host, cookie, \u{7f}, ",
-            ),
+            ("connection", "close, X-Secret , upgrade, host, cookie, ;, "),
             ("connection", "te"),
             ("keep-alive", "timeout=5"),
             ("proxy-connection", "keep-alive"),
@@ -67,15 +64,11 @@ mod tests {
             ("host", "here"),
             ("cookie", "c"),
         ] {
-            if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
-                headers.append(HeaderName::from_static(name), value);
-            }
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
         }
-        // The first `connection` has a byte that no header may have; again without it.
-        headers.append(
-            header::CONNECTION,
-            HeaderValue::from_static("close, X-Secret , upgrade, host, cookie, "),
-        );
         remove(&mut headers);
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();

@@ -6,7 +6,7 @@
 //! | `request.rs` | which headers of a request pass |
 //! | `response.rs` | which headers of an answer pass |
 //! | `hop.rs` | headers that belong to one connection |
-//! | `upstream.rs` | what one sandbox is given: connections, dials, requests at once |
+//! | `upstream.rs` | what one sandbox is given: connections and dials |
 //! | `connection.rs` | one connection to a port: dialed, maybe with TLS, used again |
 //! | `inner_tls.rs` | TLS to services inside, whose certificates nobody knows |
 //! | `passing.rs` | a body on its way back |
@@ -37,11 +37,12 @@ use tokio::time::timeout;
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
-use crate::listener::Client;
+use crate::crowd::{Crowd, InCrowd};
+use crate::listener::{Client, ClientBody};
 use crate::silence::Talkative;
 use connection::{Connection, OpenError, RequestBody, SendError};
 use passing::Passing;
-use upstream::{Upstream, Upstreams, Use};
+use upstream::{Upstream, Upstreams};
 
 /// How long either side of a request may be silent. Clients of E2B count on 600 s.
 const SILENCE_BOUND: Duration = Duration::from_secs(660);
@@ -53,6 +54,7 @@ pub(crate) const TRAFFIC_TOKEN: &str = "e2b-traffic-access-token";
 pub(crate) struct Proxy {
     access: Arc<Access>,
     upstreams: Upstreams,
+    crowd: Arc<Crowd>,
 }
 
 /// Who wants to go where.
@@ -65,9 +67,10 @@ pub(crate) struct Visit<'v> {
 }
 
 impl Proxy {
-    pub(crate) fn new(access: Arc<Access>) -> Self {
+    pub(crate) fn new(access: Arc<Access>, crowd: Arc<Crowd>) -> Self {
         Self {
             access,
+            crowd,
             upstreams: Upstreams::default(),
         }
     }
@@ -79,7 +82,7 @@ impl Proxy {
     pub(crate) async fn pass(
         &self,
         visit: Visit<'_>,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         let id = visit.sandbox.id.as_str();
         let refuse = |failure: Failure, asked: &HeaderMap| Ok(failure.answer(id, asked));
@@ -91,9 +94,9 @@ impl Proxy {
             return Ok(answer::error(status, "the method TRACE does not pass"));
         }
         let upstream = self.upstreams.of(&visit.sandbox);
-        let in_use = match upstream.enter() {
-            Ok(in_use) => in_use,
-            Err(limit) => return refuse(Failure::TooMany { limit }, request.headers()),
+        let Some(in_use) = self.crowd.enter(id) else {
+            let limit = self.crowd.limit();
+            return refuse(Failure::TooMany { limit }, request.headers());
         };
         let Some(end) = self.access.end_of(&visit.sandbox.id) else {
             return refuse(Failure::SandboxNotFound, request.headers());
@@ -117,15 +120,19 @@ impl Proxy {
         &self,
         visit: &Visit<'_>,
         upstream: &Arc<Upstream>,
-        mut request: Request<Incoming>,
-        in_use: Use,
+        mut request: Request<ClientBody>,
+        in_use: InCrowd,
         end: SandboxEnd,
     ) -> Result<Response<AnswerBody>, Trouble> {
         let wanted = tunnel::wanted(&request);
         let to_client = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
-        let is_head = request.method() == Method::HEAD;
+        let wants = match wanted {
+            Some(_) => Wants::Connection,
+            None => Wants::Answer,
+        };
+        let method = request.method().clone();
         let request = self.prepared(visit, request, wanted.as_ref())?;
-        let (mut response, connection) = send(visit, upstream, request, wanted.is_some()).await?;
+        let (mut response, connection) = send(visit, upstream, request, wants).await?;
 
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (Some(wanted), Some(to_client)) = (wanted, to_client) else {
@@ -146,10 +153,10 @@ impl Proxy {
                 in_use,
                 connection,
             });
-            return Ok(tunnel::agreement(&response, wanted));
+            return Ok(tunnel::agreement(&response, &wanted));
         }
         let (head, body) = response.into_parts();
-        let head = response::passed(head, is_head, visit.authority.as_ref());
+        let head = response::passed(head, &method, visit.authority.as_ref());
         let body = Passing::new(
             body,
             connection,
@@ -166,7 +173,7 @@ impl Proxy {
     fn prepared(
         &self,
         visit: &Visit<'_>,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
         wanted: Option<&HeaderValue>,
     ) -> Result<Request<RequestBody>, Trouble> {
         let (mut head, body) = request.into_parts();
@@ -186,6 +193,15 @@ impl Proxy {
         };
         Ok(Request::from_parts(head, body))
     }
+}
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    /// An answer, on any connection.
+    Answer,
+    /// A connection of its own, for another protocol.
+    Connection,
 }
 
 /// Why there is no answer of the service.
@@ -210,10 +226,13 @@ async fn send(
     visit: &Visit<'_>,
     upstream: &Arc<Upstream>,
     request: Request<RequestBody>,
-    switches: bool,
+    wants: Wants,
 ) -> Result<(Response<Incoming>, Connection), Trouble> {
     let port = visit.port;
-    let waiting = if switches { None } else { upstream.take(port) };
+    let waiting = match wants {
+        Wants::Answer => upstream.take(port),
+        Wants::Connection => None,
+    };
     let mut request = request;
     if let Some(mut connection) = waiting {
         let again = repeatable(&request);

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::connection::Connection;
-use super::upstream::{Upstream, Use};
+use super::upstream::Upstream;
 use crate::body::{BodyError, Broken};
+use crate::crowd::InCrowd;
 
 /// A body that hands its connection back when it was read to its end, closes
 /// it when it is dropped before that, and breaks when the sandbox ends.
@@ -20,7 +21,7 @@ pub(super) struct Passing {
     upstream: Arc<Upstream>,
     port: u16,
     ended: Pin<Box<dyn Future<Output = ()> + Send>>,
-    _in_use: Use,
+    _in_use: InCrowd,
 }
 
 impl Passing {
@@ -30,7 +31,7 @@ impl Passing {
         upstream: Arc<Upstream>,
         port: u16,
         end: SandboxEnd,
-        in_use: Use,
+        in_use: InCrowd,
     ) -> Self {
         let mut passing = Self {
             body,

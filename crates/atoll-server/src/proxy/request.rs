@@ -60,7 +60,7 @@ pub(super) fn passed(
     join_cookies(&mut headers);
 
     let nothing_follows = body.is_end_stream();
-    let has_a_meaning = matches!(*&head.method, Method::POST | Method::PUT | Method::PATCH);
+    let has_a_meaning = matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
     if nothing_follows && (had_length || has_a_meaning) {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     }

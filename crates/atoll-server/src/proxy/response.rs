@@ -1,16 +1,16 @@
 //! Which headers of a service's answer reach the client.
 
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::hop;
 
 /// The head of an answer as the client gets it.
-pub(super) fn passed(mut head: Parts, is_head: bool, authority: Option<&HeaderValue>) -> Parts {
+pub(super) fn passed(mut head: Parts, method: &Method, authority: Option<&HeaderValue>) -> Parts {
     hop::remove(&mut head.headers);
     // The length of what follows is counted anew; where nothing follows, it is
     // part of the answer.
-    let tells_a_length = is_head || head.status == StatusCode::NOT_MODIFIED;
+    let tells_a_length = method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED;
     if !tells_a_length {
         head.headers.remove(header::CONTENT_LENGTH);
     }
@@ -68,7 +68,7 @@ mod tests {
                 .append(header::SET_COOKIE, HeaderValue::from_static(cookie));
         }
         let authority = HeaderValue::from_static("3000-i1.my.zone:7300");
-        let head = passed(response.into_parts().0, false, Some(&authority));
+        let head = passed(response.into_parts().0, &Method::GET, Some(&authority));
         let left = head.headers.get_all(header::SET_COOKIE).iter();
         left.map(|value| value.to_str().unwrap().to_owned())
             .collect()

@@ -15,9 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{sleep, timeout};
 
 use super::connection::Connection;
-use super::upstream::Use;
 use super::{SILENCE_BOUND, hop};
 use crate::body::{AnswerBody, whole};
+use crate::crowd::InCrowd;
 use crate::listener::Client;
 
 /// Bytes read at once, in each direction.
@@ -61,11 +61,11 @@ pub(super) fn is_agreed<B>(response: &Response<B>, wanted: &HeaderValue) -> bool
 }
 
 /// What the client is told.
-pub(super) fn agreement<B>(response: &Response<B>, protocol: HeaderValue) -> Response<AnswerBody> {
+pub(super) fn agreement<B>(response: &Response<B>, protocol: &HeaderValue) -> Response<AnswerBody> {
     let mut headers = response.headers().clone();
     hop::remove(&mut headers);
     headers.remove(header::CONTENT_LENGTH);
-    ask(&mut headers, &protocol);
+    ask(&mut headers, protocol);
     let mut answer = Response::new(whole(""));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *answer.headers_mut() = headers;
@@ -78,7 +78,7 @@ pub(super) struct Tunnel {
     pub(super) to_service: OnUpgrade,
     pub(super) client: Client,
     pub(super) end: SandboxEnd,
-    pub(super) in_use: Use,
+    pub(super) in_use: InCrowd,
     pub(super) connection: Connection,
 }
 

@@ -1,8 +1,7 @@
-//! What one sandbox is given: requests and dials at once, and connections that
-//! wait for the next request.
+//! What one sandbox is given: dials at once, and connections that wait for the
+//! next request.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,8 +11,6 @@ use tokio::time::{Instant, sleep};
 
 use super::connection::Connection;
 
-/// Requests to one sandbox at once, tunnels among them.
-const REQUESTS_MAX: usize = 1024;
 /// Dials of one sandbox at once.
 const DIALS_MAX: usize = 32;
 /// Connections to one port that wait for the next request.
@@ -48,7 +45,6 @@ impl Upstreams {
 /// One sandbox, as the proxy uses it.
 pub(super) struct Upstream {
     sandbox: Weak<Running>,
-    requests: Arc<AtomicUsize>,
     dials: Semaphore,
     idle: Mutex<Idle>,
 }
@@ -59,37 +55,12 @@ struct Idle {
     is_watched: bool,
 }
 
-/// A request to a sandbox that is not over.
-#[derive(Debug)]
-pub(super) struct Use(Arc<AtomicUsize>);
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Upstream {
     fn new(sandbox: &Arc<Running>) -> Self {
         Self {
             sandbox: Arc::downgrade(sandbox),
-            requests: Arc::new(AtomicUsize::new(0)),
             dials: Semaphore::new(DIALS_MAX),
             idle: Mutex::default(),
-        }
-    }
-
-    /// Counts a request.
-    ///
-    /// # Errors
-    /// The limit, when it is reached.
-    pub(super) fn enter(&self) -> Result<Use, usize> {
-        let before = self.requests.fetch_add(1, Ordering::Relaxed);
-        let counted = Use(Arc::clone(&self.requests));
-        if before < REQUESTS_MAX {
-            Ok(counted)
-        } else {
-            Err(REQUESTS_MAX)
         }
     }
 

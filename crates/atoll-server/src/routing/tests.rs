@@ -117,17 +117,7 @@ fn half_a_name_is_none() {
     ] {
         assert_eq!(ask("/x", headers), Err(Misdirected::HalfNamed));
     }
-    for other in [
-        "",
-        "I0",
-        "../x",
-        "i_1",
-        "i 1",
-        "ü",
-        "i1/..",
-        "-",
-        "i1\u{7f}x",
-    ] {
+    for other in ["", "I0", "../x", "i_1", "i 1", "ü", "i1/..", "-"] {
         let headers = [host, ("e2b-sandbox-id", other), port];
         assert_eq!(ask("/x", &headers), Err(Misdirected::Id), "{other:?}");
     }

@@ -52,7 +52,7 @@ impl fmt::Debug for Certificates {
 #[derive(Debug)]
 enum Source {
     Files(Files),
-    Made(Authority),
+    Made(Box<Authority>),
 }
 
 impl Certificates {
@@ -78,7 +78,7 @@ impl Certificates {
     pub fn made(home: &Path, domain: &str) -> Result<Self, TlsError> {
         let authority = Authority::open(home, domain)?;
         let first = authority.issue()?;
-        Self::new(first, Source::Made(authority))
+        Self::new(first, Source::Made(Box::new(authority)))
     }
 
     fn new(first: CertifiedKey, source: Source) -> Result<Self, TlsError> {

@@ -1,5 +1,6 @@
 //! One file per command; here only the way to it.
 
+mod ca;
 mod doctor;
 mod gc;
 mod inputs;
@@ -103,6 +104,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &Home::without_sandboxes(arguments.home)?,
             &command,
         )),
+        Command::Ca(options) => ca::ca(&Home::without_sandboxes(arguments.home)?, &options),
         Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
     }
 }

@@ -12,6 +12,7 @@ use atoll_control::identity::DEFAULT_TENANT;
 use atoll_control::isolation::Choice;
 use atoll_control::templates::TemplateCatalog;
 use atoll_server::control_plane::{ControlPlane, router};
+use atoll_server::tls::Certificates;
 use atoll_server::{Bounds, Entrance, Names, Services};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -25,6 +26,8 @@ use crate::endpoint::{Endpoint, local_key};
 use crate::failure::Hinted;
 use crate::home::{Home, require_root};
 
+/// The port that `https://` means.
+const HTTPS_PORT: u16 = 443;
 /// The template that clients use when they name none.
 const DEFAULT_TEMPLATE: &str = "base";
 
@@ -33,8 +36,9 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     raise_open_files();
     let mut stop = Stop::listen()?;
     let node = Node::take(home).await?;
-    let listener = bind(arguments.listen).await?;
+    let listener = bind(arguments.listen, "--listen").await?;
     let address = listener.local_addr()?;
+    let names = Named::of(home, arguments).await?;
     let isolation = tokio::select! {
         isolation = prepare(home, arguments) => isolation?,
         () = stop.next() => return Ok(ExitCode::SUCCESS),
@@ -51,7 +55,9 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         lifecycle.clone(),
         node.identity.keys.clone(),
         node.database.clone(),
-        local_domain(address),
+        names
+            .as_ref()
+            .map_or_else(|| local_domain(address), |names| Some(names.domain())),
     ));
     let first_key = first_key(&node).await?;
     let url = url(address);
@@ -71,6 +77,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     announce(&Announcement {
         url: &url,
         isolation: &isolation,
+        domain: names.as_ref().map(Named::domain),
         first_key: first_key.as_deref(),
         machine: arguments.json,
     });
@@ -78,10 +85,15 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         control: router(Arc::clone(&plane)),
         running: Arc::clone(&node.running),
         access: Arc::clone(&node.access),
-        names: Names::default(),
+        names: names
+            .as_ref()
+            .map(|named| named.names.clone())
+            .unwrap_or_default(),
         bounds: Bounds::default(),
     };
-    let ended = atoll_server::serve(vec![Entrance::Plain(listener)], services, async {
+    let mut entrances = vec![Entrance::Plain(listener)];
+    entrances.extend(names.map(|named| named.entrance));
+    let ended = atoll_server::serve(entrances, services, async {
         stop.next().await;
         plane.become_unready();
     });
@@ -108,11 +120,53 @@ fn raise_open_files() {
     }
 }
 
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// A domain that leads to this server.
+struct Named {
+    names: Names,
+    address: SocketAddr,
+    entrance: Entrance,
+}
+
+impl Named {
+    /// What was asked for, if anything was.
+    async fn of(home: &Home, arguments: &ServeArguments) -> anyhow::Result<Option<Self>> {
+        let Some(domain) = &arguments.domain else {
+            return Ok(None);
+        };
+        let names = Names::default()
+            .with_domain(domain)
+            .map_err(|error| Hinted::error(error.to_string(), error.hint()))?;
+        let domain = names.domain().unwrap_or_default().to_owned();
+        let certificates = match (&arguments.certificate, &arguments.key) {
+            (Some(chain), Some(key)) => Certificates::from_files(chain, key)?,
+            _ => Certificates::made(home.path(), &domain)?,
+        };
+        let listener = bind(arguments.tls_listen, "--tls-listen").await?;
+        Ok(Some(Self {
+            names,
+            address: listener.local_addr()?,
+            entrance: Entrance::Tls {
+                listener,
+                certificates: Arc::new(certificates),
+            },
+        }))
+    }
+
+    /// The domain as clients write it: with the port where it is not the usual one.
+    fn domain(&self) -> String {
+        let domain = self.names.domain().unwrap_or_default();
+        match self.address.port() {
+            HTTPS_PORT => domain.to_owned(),
+            port => format!("{domain}:{port}"),
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         Hinted::error(
             format!("cannot listen on {address}: {error}"),
-            "choose another address with --listen, for example --listen 127.0.0.1:0",
+            format!("choose another address with {option}, for example {option} 127.0.0.1:0"),
         )
     })
 }
@@ -157,6 +211,7 @@ fn local_domain(address: SocketAddr) -> Option<String> {
 struct Announcement<'a> {
     url: &'a str,
     isolation: &'a Choice,
+    domain: Option<String>,
     first_key: Option<&'a str>,
     machine: bool,
 }
@@ -166,6 +221,7 @@ fn announce(what: &Announcement<'_>) {
     let Announcement {
         url,
         isolation,
+        domain,
         first_key,
         machine,
     } = what;
@@ -174,6 +230,7 @@ fn announce(what: &Announcement<'_>) {
             "url": url,
             "isolation": isolation.tier,
             "isolation_reason": isolation.reason,
+            "domain": domain,
             "api_key": first_key,
             "pid": std::process::id(),
         });
@@ -183,8 +240,11 @@ fn announce(what: &Announcement<'_>) {
             || "# E2B_API_KEY: one that you have, or a new one of `atoll key create`".to_owned(),
             |key| format!("export E2B_API_KEY={key}   # shown this once"),
         );
+        let names = domain.as_ref().map_or_else(String::new, |domain| {
+            format!("\n# or, where `{domain}` leads here and `atoll ca` is trusted:\nexport E2B_DOMAIN={domain}\n")
+        });
         format!(
-            "serving on {url}\nisolation: {} ({})\n\n{key}\nexport E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\n",
+            "serving on {url}\nisolation: {} ({})\n\n{key}\nexport E2B_API_URL={url}\nexport E2B_SANDBOX_URL={url}\n{names}",
             isolation.tier, isolation.reason
         )
     };

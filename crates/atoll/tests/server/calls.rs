@@ -10,7 +10,7 @@ const UNAUTHORIZED: &str =
     "unauthorized access, please provide a valid access token or method signing if supported";
 
 /// A request to the guest of a sandbox, by header.
-fn call(
+pub fn call(
     reached: &Reached,
     method: &str,
     target: &str,
@@ -26,7 +26,7 @@ fn call(
     request(method, target, &all, body)
 }
 
-fn start(reached: &Reached, command: &str) -> Vec<u8> {
+pub fn start(reached: &Reached, command: &str) -> Vec<u8> {
     let process =
         json!({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", command]}, "stdin": false});
     let headers = [
@@ -38,7 +38,7 @@ fn start(reached: &Reached, command: &str) -> Vec<u8> {
 }
 
 /// Payloads of all frames of a body, the last one without its flag.
-fn payloads(body: &[u8]) -> Vec<Value> {
+pub fn payloads(body: &[u8]) -> Vec<Value> {
     let mut rest = body;
     let mut all = Vec::new();
     while let Some((header, after)) = rest.split_at_checked(5) {
@@ -372,7 +372,7 @@ async fn streams_break_when_the_sandbox_ends_or_the_key_does() {
 }
 
 /// Connections to the guest's port that are open inside.
-async fn guests_connections(reached: &Reached) -> usize {
+pub async fn guests_connections(reached: &Reached) -> usize {
     // 49983 in the kernel's spelling, established.
     let count = "grep -c ':C33F .* 01 ' /proc/net/tcp";
     let command = atoll_guest_client::Command {

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use atoll_server::Bounds;
 
+use crate::calls::{call, guests_connections, payloads, start};
 use crate::harness::BOUND;
-use crate::served::{CONTROL, Served, Setup, start_program};
+use crate::ports::{get, host};
+use crate::served::{CONTROL, Reached, Served, Setup, start_program};
 use crate::services::{ECHO, on_port};
 use crate::wire::{End, Wire, request};
 
@@ -41,7 +43,12 @@ async fn heads_have_a_size() {
         served.ask(request("GET", "/", &many, b"")).await.status(),
         431
     );
-    let large = "a".repeat(32 * 1024);
+    let almost = "a".repeat(66 * 1024);
+    let answer = served
+        .ask(request("GET", "/", &[("x", &almost)], b""))
+        .await;
+    assert_eq!(answer.status(), 431);
+    let large = "a".repeat(60 * 1024);
     let control = served.ask(request("GET", "/", &[("x", &large)], b"")).await;
     assert_eq!(control.text(), CONTROL);
     served.end([]).await;
@@ -141,7 +148,7 @@ async fn a_stop_lets_answers_finish_and_waits_for_no_endless_one() {
     .await;
     let reached = served.sandbox().await;
     start_program(&reached.sandbox, &on_port(ECHO, 8000)).await;
-    let host = crate::ports::host(&reached, 8000);
+    let host = host(&reached, 8000);
     let mut endless = Wire::open(served.address).await;
     endless
         .send(request("GET", "/events", &[("host", &host)], b""))
@@ -160,5 +167,99 @@ async fn a_stop_lets_answers_finish_and_waits_for_no_endless_one() {
     assert!(refused.is_err());
     // The sandbox is still there.
     assert!(reached.sandbox.live.stats().await.is_ok());
+    served.end([reached]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_sandbox_cannot_take_what_all_share() {
+    let served = Served::with(with(Bounds {
+        requests_per_sandbox: 3,
+        ..Bounds::default()
+    }))
+    .await;
+    let (busy, quiet) = (served.sandbox().await, served.sandbox().await);
+    for reached in [&busy, &quiet] {
+        start_program(&reached.sandbox, &on_port(ECHO, 8000)).await;
+    }
+    let events = |reached: &Reached| {
+        let host = host(reached, 8000);
+        request("GET", "/events", &[("host", &host)], b"")
+    };
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        for request in [events(&busy), start(&busy, "echo x; sleep 1000")] {
+            let mut wire = Wire::open(served.address).await;
+            wire.send(request).await;
+            assert_eq!(wire.head().await.status, 200);
+            wire.piece().await.unwrap();
+            held.push(wire);
+        }
+    }
+    let answer = served.ask(events(&busy)).await;
+    assert_eq!(answer.status(), 429);
+    assert_eq!(answer.json()["connectionLimit"], 3);
+    let answer = served.ask(start(&busy, "true")).await;
+    let frames = payloads(&answer.body);
+    assert_eq!(frames[0]["error"]["code"], "resource_exhausted");
+    let answer = served.ask(call(&busy, "GET", "/envs", &[], b"")).await;
+    assert_eq!(answer.status(), 429);
+    // The neighbour does not notice.
+    assert_eq!(served.ask(start(&quiet, "true")).await.status(), 200);
+    assert_eq!(get(&served, &quiet, "/").await.status(), 200);
+    drop(held);
+    let begun = Instant::now();
+    while get(&served, &busy, "/").await.status() != 200
+        || served
+            .ask(call(&busy, "GET", "/envs", &[], b""))
+            .await
+            .status()
+            != 200
+    {
+        assert!(begun.elapsed() < *BOUND, "places are not given back");
+    }
+    served.end([busy, quiet]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_nothing_is_cut_off() {
+    let served = Served::with(with(Bounds {
+        stall: Duration::from_millis(300),
+        ..Bounds::default()
+    }))
+    .await;
+    let reached = served.sandbox().await;
+    served
+        .ask(start(&reached, "truncate -s 256M /home/user/zeros"))
+        .await;
+    let download = call(&reached, "GET", "/files?path=zeros", &[], b"");
+    let mut idle = Wire::open(served.address).await;
+    idle.send(&download).await;
+    assert_eq!(idle.head().await.status, 200);
+    let begun = Instant::now();
+    while guests_connections(&reached).await > 2 {
+        assert!(begun.elapsed() < *BOUND, "it may take nothing for ever");
+    }
+    let mut taken = 0;
+    let end = loop {
+        match idle.piece().await {
+            Ok(Some(piece)) => taken += piece.len(),
+            Ok(None) => panic!("it got everything"),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end, End::Reset);
+    assert!(taken < 256 << 20);
+    // Who reads slowly, but reads, gets all of it.
+    let mut slow = Wire::open(served.address).await;
+    slow.send(&download).await;
+    assert_eq!(slow.head().await.status, 200);
+    let mut taken = 0;
+    while let Some(piece) = slow.piece().await.unwrap() {
+        taken += piece.len();
+        if taken % (64 << 20) < piece.len() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    assert_eq!(taken, 256 << 20);
     served.end([reached]).await;
 }

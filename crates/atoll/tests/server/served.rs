@@ -49,20 +49,11 @@ impl Reached {
 }
 
 /// How a server is set up.
+#[derive(Default)]
 pub struct Setup {
     pub names: Names,
     pub bounds: Bounds,
     pub certificates: Option<Arc<atoll_server::tls::Certificates>>,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self {
-            names: Names::default(),
-            bounds: Bounds::default(),
-            certificates: None,
-        }
-    }
 }
 
 impl Served {
@@ -236,11 +227,9 @@ pub async fn start_program(sandbox: &Running, code: &str) {
         ..Command::default()
     };
     let mut process = sandbox.live.guest().start(&command).await.unwrap();
-    loop {
-        match process.next().await.unwrap().unwrap() {
-            ProcessEvent::Stdout(_) => return,
-            ProcessEvent::Stderr(text) => panic!("{}", String::from_utf8_lossy(&text)),
-            other => panic!("{other:?}"),
-        }
+    match process.next().await.unwrap().unwrap() {
+        ProcessEvent::Stdout(_) => {}
+        ProcessEvent::Stderr(text) => panic!("{}", String::from_utf8_lossy(&text)),
+        other => panic!("{other:?}"),
     }
 }

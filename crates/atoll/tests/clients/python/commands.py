@@ -22,6 +22,7 @@ from e2b.sandbox.commands.main import ProcessInfo
 from suite import (
     ASYNC,
     HOME,
+    ROUTE,
     SANDBOX_ID,
     SYNC,
     TEMPLATE_ID,
@@ -247,10 +248,12 @@ async def a_refusal_before_the_body_keeps_or_announces_the_connection(stand):
     # Clients with a pool send the next request over the same connection; one
     # that is closed without a word is an error they cannot explain.
     address = urllib.parse.urlsplit(URL)
+    route = "".join(f"{name}: {value}\r\n" for name, value in ROUTE.items()).encode()
     with socket.create_connection((address.hostname, address.port), 20) as stream:
         stream.sendall(
-            b"POST /process.Process/Start HTTP/1.1\r\nhost: guest\r\n"
-            b"x-access-token: not-the-token\r\nconnect-protocol-version: 1\r\n"
+            b"POST /process.Process/Start HTTP/1.1\r\nhost: localhost\r\n"
+            + route
+            + b"x-access-token: not-the-token\r\nconnect-protocol-version: 1\r\n"
             b"content-type: application/connect+json\r\ncontent-length: 7\r\n\r\n"
         )
         # Long enough for a guest that answers before the body comes.
@@ -262,7 +265,9 @@ async def a_refusal_before_the_body_keeps_or_announces_the_connection(stand):
         refusal.read()
         if refusal.getheader("connection") == "close":
             return
-        stream.sendall(b"GET /health HTTP/1.1\r\nhost: guest\r\n\r\n")
+        stream.sendall(
+            b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + route + b"\r\n"
+        )
         answer = http.client.HTTPResponse(stream)
         answer.begin()
         same(answer.status, 204)

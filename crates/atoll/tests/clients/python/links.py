@@ -8,7 +8,7 @@ import urllib.request
 
 from e2b.sandbox.signature import get_signature
 
-from suite import HOME, TOKEN, URL, case, same, settle
+from suite import HOME, ROUTE, TOKEN, URL, case, same, settle
 
 
 def fetch(url, data=None, headers=None):
@@ -123,8 +123,8 @@ async def a_token_counts_more_than_a_signature(stand):
 @case
 async def signatures_open_files_and_nothing_else(stand):
     signed = urllib.parse.urlsplit(stand.sandbox.download_url("")).query
-    for path in ["envs", "metrics", "process.Process/List"]:
-        status, _, _ = fetch(f"{URL}/{path}?{signed}")
+    for path, body in [("envs", None), ("metrics", None), ("process.Process/List", b"{}")]:
+        status, _, _ = fetch(f"{URL}/{path}?{signed}", body, ROUTE)
         same((path, status), (path, 401))
 
 

@@ -28,6 +28,10 @@ TOKEN = os.environ["GUEST_TOKEN"]
 SANDBOX_ID = os.environ["GUEST_SANDBOX_ID"]
 TEMPLATE_ID = os.environ["GUEST_TEMPLATE_ID"]
 
+# How a server that stands before guests knows which one is meant; a guest alone
+# does not care.
+ROUTE = {"E2b-Sandbox-Id": SANDBOX_ID, "E2b-Sandbox-Port": "49983"}
+
 # The version a control plane would report for the guest; it opens every gate
 # of the SDK.
 ENVD_VERSION = "0.6.13"

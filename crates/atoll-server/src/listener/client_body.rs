@@ -1,0 +1,65 @@
+//! The body of a client's request, and whether anybody read it.
+//!
+//! A request that is answered before its body was read leaves bytes on the
+//! connection that nobody wants. The connection has to end then, and the
+//! client has to be told: it would send its next request into the void.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+/// The body of a request.
+pub(crate) struct ClientBody {
+    body: Incoming,
+    left_unread: Arc<AtomicBool>,
+}
+
+/// Whether somebody dropped a body before its end.
+#[derive(Debug, Clone)]
+pub(super) struct Fate(Arc<AtomicBool>);
+
+impl Fate {
+    pub(super) fn is_left_unread(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl ClientBody {
+    pub(super) fn new(body: Incoming) -> (Self, Fate) {
+        let left_unread = Arc::new(AtomicBool::new(false));
+        let fate = Fate(Arc::clone(&left_unread));
+        (Self { body, left_unread }, fate)
+    }
+}
+
+impl Drop for ClientBody {
+    fn drop(&mut self) {
+        if !self.body.is_end_stream() {
+            self.left_unread.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
