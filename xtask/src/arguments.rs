@@ -8,7 +8,8 @@ use crate::failure::{Failure, Outcome};
 pub(crate) const USAGE: &str = "\
 Tasks of the Atoll workspace. Each does all of its own set-up.
 
-  cargo xtask up [--home DIR]          install, build, make the base template, run the example
+  cargo xtask up [--home DIR] [--once] install, build, start the server, run a program of E2B's
+                                       Python SDK against it, and go on serving; --once stops then
   cargo xtask test [--full] [FILTER]   everything CI checks; with a FILTER only the tests it names
                                        --full adds the long tests and a machine with cgroup v2
   cargo xtask coverage                 line coverage, held against coverage-floor.txt
@@ -33,9 +34,7 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Help,
-    Up {
-        home: Option<PathBuf>,
-    },
+    Up(UpChoice),
     Test(TestChoice),
     Coverage,
     Dist,
@@ -56,6 +55,14 @@ pub(crate) enum Task {
     Leftovers,
 }
 
+/// What to bring up.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct UpChoice {
+    pub(crate) home: Option<PathBuf>,
+    /// Whether the server stops after the demonstration.
+    pub(crate) once: bool,
+}
+
 /// Which tests to run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TestChoice {
@@ -72,19 +79,20 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
     let task = match name.as_str() {
         "help" | "--help" | "-h" => return Ok(Task::Help),
         "up" => {
-            let mut home = None;
+            let mut choice = UpChoice::default();
             while let Some(argument) = arguments.next() {
                 match argument.as_str() {
                     "--home" => {
                         let directory = arguments.next();
                         let directory =
                             directory.ok_or_else(|| misuse("`--home` needs a directory"))?;
-                        home = Some(PathBuf::from(directory));
+                        choice.home = Some(PathBuf::from(directory));
                     }
+                    "--once" => choice.once = true,
                     other => return Err(unknown(other)),
                 }
             }
-            Task::Up { home }
+            Task::Up(choice)
         }
         "test" => {
             let mut choice = TestChoice::default();
@@ -179,12 +187,13 @@ mod tests {
         };
         let cases = [
             ("", Task::Help),
-            ("up", Task::Up { home: None }),
+            ("up", Task::Up(UpChoice::default())),
             (
-                "up --home /x",
-                Task::Up {
+                "up --home /x --once",
+                Task::Up(UpChoice {
                     home: Some("/x".into()),
-                },
+                    once: true,
+                }),
             ),
             ("test", Task::Test(TestChoice::default())),
             ("test limits --full", Task::Test(both)),

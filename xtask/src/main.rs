@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             print!("{}", arguments::USAGE);
             Ok(ExitCode::SUCCESS)
         }
-        Task::Up { home } => up::up(home.as_deref()),
+        Task::Up(choice) => up::up(&choice),
         Task::Test(choice) => test::test(&choice),
         Task::Coverage => coverage::coverage(),
         Task::Dist => dist::dist(),

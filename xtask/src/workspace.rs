@@ -21,7 +21,7 @@ pub(crate) fn client_programs() -> PathBuf {
     root().join("crates/atoll/tests/clients")
 }
 
-/// The script that `up` shows.
-pub(crate) fn example() -> PathBuf {
-    root().join("examples/hello.py")
+/// One of the files that `up` shows.
+pub(crate) fn example(name: &str) -> PathBuf {
+    root().join("examples").join(name)
 }

@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Timeout(remote::TimeoutArguments),
     /// Serve sandboxes to E2B's SDKs and CLI.
     Serve(ServeArguments),
+    /// Print the variables that lead E2B's clients to the server of this home.
+    Env(EnvArguments),
     /// Stop the server of this home; its sandboxes live on.
     Stop(StopArguments),
     /// Build, list, inspect and remove templates.
@@ -111,6 +113,7 @@ impl Command {
             | Self::Kill(_)
             | Self::Inspect(_)
             | Self::Timeout(_)
+            | Self::Env(_)
             | Self::Stop(_)
             | Self::Ca(_)
             | Self::Key(_)
@@ -414,6 +417,16 @@ pub(crate) struct CaArguments {
     pub(crate) domain: Option<String>,
 
     /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  eval \"$(atoll env)\" && python3 my_e2b_program.py")]
+pub(crate) struct EnvArguments {
+    /// Print a JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -43,6 +43,19 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// What a server wrote down in the home at `home`, if one did.
+    pub(crate) fn read(home: &Path) -> io::Result<Option<Self>> {
+        match fs::read(home.join(FILE)) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(io::Error::other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl Drop for Published {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path); // a server that is not there says so itself
@@ -101,9 +114,10 @@ mod tests {
         let path = home.path().join(FILE);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let read: Endpoint = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let read = Endpoint::read(home.path()).unwrap().unwrap();
         assert_eq!((read.url, read.pid), (endpoint.url, 1));
         drop(published);
+        assert!(Endpoint::read(home.path()).unwrap().is_none());
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 mod ca;
 mod doctor;
+mod env;
 mod gc;
 mod inputs;
 mod isolation;
@@ -89,6 +90,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let home = Home::open(arguments.home)?.verbose(arguments.verbose);
             many_threads(serve::serve(&home, &options))
         }
+        Command::Env(options) => env::env(&Home::without_sandboxes(arguments.home)?, &options),
         Command::Stop(options) => asynchronous(stop::stop(&Home::open(arguments.home)?, &options)),
         Command::Template(command) => {
             asynchronous(template::template(&Home::open(arguments.home)?, &command))
