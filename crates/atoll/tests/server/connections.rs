@@ -236,7 +236,7 @@ async fn a_client_that_takes_nothing_is_cut_off() {
     idle.send(&download).await;
     assert_eq!(idle.head().await.status, 200);
     let begun = Instant::now();
-    while guests_connections(&reached).await > 2 {
+    while guests_connections(&reached).await > 1 {
         assert!(begun.elapsed() < *BOUND, "it may take nothing for ever");
     }
     let mut taken = 0;
