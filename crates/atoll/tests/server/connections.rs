@@ -263,3 +263,51 @@ async fn a_client_that_takes_nothing_is_cut_off() {
     assert_eq!(taken, 256 << 20);
     served.end([reached]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_only_where_a_body_was_left_unread() {
+    let served = Served::new().await;
+    let reached = served.sandbox().await;
+    start_program(&reached.sandbox, &on_port(ECHO, 8000)).await;
+    let host = host(&reached, 8000);
+    let port = [("host", host.as_str())];
+    let list = |token: &str| {
+        let headers = [
+            ("e2b-sandbox-id", reached.id()),
+            ("e2b-sandbox-port", "49983"),
+            ("x-access-token", token),
+            ("content-type", "application/json"),
+        ];
+        request("POST", "/process.Process/List", &headers, b"{}")
+    };
+    let chunked = format!(
+        "POST /x HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+    );
+    let mut wire = Wire::open(served.address).await;
+    for _ in 0..5 {
+        for (request, status) in [
+            (list(&reached.token), 200),
+            (request("POST", "/x", &port, b"body"), 200),
+            (chunked.clone().into_bytes(), 200),
+            (request("GET", "/x", &port, b""), 200),
+            (call(&reached, "GET", "/unknown", &[], b""), 404),
+        ] {
+            wire.send(request).await;
+            let answer = wire.answer().await;
+            assert_eq!(answer.status(), status);
+            assert_eq!(answer.head.header("connection"), None);
+        }
+    }
+    // A refusal before the body was read says that it is the last answer.
+    wire.send(list("wrong")).await;
+    let answer = wire.answer().await;
+    assert_eq!(answer.status(), 401);
+    assert_eq!(answer.head.header("connection"), Some("close"));
+    assert_eq!(wire.end().await, End::Closed);
+    // Also to who still sends a lot.
+    let mut wire = Wire::open(served.address).await;
+    let upload = call(&reached, "PUT", "/files?path=x", &[], &vec![0; 4 << 20]);
+    wire.send(upload).await;
+    assert_eq!(wire.answer().await.status(), 404);
+    served.end([reached]).await;
+}
