@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use atoll_server::Bounds;
 
-use crate::calls::{call, guests_connections, payloads, start};
+use crate::calls::{call, payloads, start};
 use crate::harness::BOUND;
 use crate::ports::{get, host};
 use crate::served::{CONTROL, Reached, Served, Setup, start_program};
 use crate::services::{ECHO, on_port};
+use crate::streams::guests_connections;
 use crate::wire::{End, Wire, request};
 
 fn with(bounds: Bounds) -> Setup {
