@@ -15,6 +15,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 /// The body of a request.
 pub(crate) struct ClientBody {
     body: Incoming,
+    /// Chunks do not say beforehand that they are the last.
+    has_ended: bool,
     left_unread: Arc<AtomicBool>,
 }
 
@@ -32,13 +34,19 @@ impl ClientBody {
     pub(super) fn new(body: Incoming) -> (Self, Fate) {
         let left_unread = Arc::new(AtomicBool::new(false));
         let fate = Fate(Arc::clone(&left_unread));
-        (Self { body, left_unread }, fate)
+        let has_ended = body.is_end_stream();
+        let body = Self {
+            body,
+            has_ended,
+            left_unread,
+        };
+        (body, fate)
     }
 }
 
 impl Drop for ClientBody {
     fn drop(&mut self) {
-        if !self.body.is_end_stream() {
+        if !self.has_ended {
             self.left_unread.store(true, Ordering::Relaxed);
         }
     }
@@ -52,7 +60,9 @@ impl Body for ClientBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        self.has_ended |= matches!(polled, Poll::Ready(None)) || self.body.is_end_stream();
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -154,13 +154,11 @@ async fn dial(
 ) -> Result<TcpStream, OpenError> {
     let mut pause = DIAL_PAUSE;
     for attempt in 1..=DIALS_MAX {
-        // One sandbox whose ports do not answer keeps no more threads than this.
-        let _turn = upstream.turn_to_dial().await;
-        let error = match dial_once(sandbox, port).await.and_then(into_tokio) {
+        let turn = upstream.turn_to_dial().await;
+        let error = match dial_once(sandbox, port, turn).await.and_then(into_tokio) {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        drop(_turn);
         match error.kind() {
             io::ErrorKind::ConnectionRefused if attempt < DIALS_MAX => {
                 sleep(pause).await;
@@ -175,14 +173,22 @@ async fn dial(
 
 /// Dials on a thread of its own: the pool for blocking work has an end, and
 /// others need it.
-async fn dial_once(sandbox: &Arc<Running>, port: u16) -> io::Result<StdTcpStream> {
+async fn dial_once(
+    sandbox: &Arc<Running>,
+    port: u16,
+    turn: Option<OwnedSemaphorePermit>,
+) -> io::Result<StdTcpStream> {
     let target = Arc::clone(sandbox.live.sandbox());
     let (dialed, done) = oneshot::channel();
     std::thread::Builder::new()
         .name("dial-port".to_owned())
         .spawn(move || {
+            let stream = target.dial(port);
+            // Only now: a sandbox whose ports do not answer keeps no more
+            // threads than it has turns, however few wait for them.
+            drop(turn);
             // Nobody waits any more when it cannot be handed over.
-            let _ = dialed.send(target.dial(port));
+            let _ = dialed.send(stream);
         })?;
     done.await.map_err(io::Error::other)?
 }

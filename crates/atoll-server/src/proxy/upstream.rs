@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use atoll_control::running::Running;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::connection::Connection;
@@ -45,7 +45,7 @@ impl Upstreams {
 /// One sandbox, as the proxy uses it.
 pub(super) struct Upstream {
     sandbox: Weak<Running>,
-    dials: Semaphore,
+    dials: Arc<Semaphore>,
     idle: Mutex<Idle>,
 }
 
@@ -59,15 +59,15 @@ impl Upstream {
     fn new(sandbox: &Arc<Running>) -> Self {
         Self {
             sandbox: Arc::downgrade(sandbox),
-            dials: Semaphore::new(DIALS_MAX),
+            dials: Arc::new(Semaphore::new(DIALS_MAX)),
             idle: Mutex::default(),
         }
     }
 
     /// Waits for one's turn to dial.
-    pub(super) async fn turn_to_dial(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn turn_to_dial(&self) -> Option<OwnedSemaphorePermit> {
         // It is never closed.
-        self.dials.acquire().await.ok()
+        Arc::clone(&self.dials).acquire_owned().await.ok()
     }
 
     /// A connection to `port` that waits for a request.

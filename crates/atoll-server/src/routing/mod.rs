@@ -9,8 +9,9 @@
 //!
 //! A host that names a sandbox comes before headers: a page of one sandbox can
 //! set headers on requests to its own host, and must not reach another with
-//! them. For the same reason headers count only on hosts that no sandbox's
-//! page can be at.
+//! them. For the same reason headers count only on hosts that no page of a
+//! sandbox or of a stranger can be at: addresses, names without a dot, the
+//! domain itself, `sandbox.{domain}`, and further names of the server.
 //!
 //! **Invariant**: one request, one host. Two that differ are refused, because
 //! somebody on the way may have decided by the other one.
@@ -71,7 +72,7 @@ pub(crate) enum Misdirected {
     )]
     HalfNamed,
     #[error(
-        "headers name a sandbox, but not on the host `{0}`\nhint: use the server's address, `localhost`, or `sandbox.` before its domain"
+        "headers name a sandbox, but not on the host `{0}`\nhint: use the server's address, a name without a dot such as `localhost`, or `sandbox.` before its domain"
     )]
     NotHere(String),
     #[error(

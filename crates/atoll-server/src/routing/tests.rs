@@ -82,6 +82,7 @@ fn headers_name_a_sandbox_on_shared_hosts() {
     };
     for host in [
         "localhost",
+        "atoll:7300",
         "127.0.0.1:7300",
         "[::1]",
         "sandbox.my.zone",

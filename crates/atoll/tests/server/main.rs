@@ -25,4 +25,5 @@ mod sdks;
 mod served;
 mod services;
 mod signatures;
+mod streams;
 mod wire;

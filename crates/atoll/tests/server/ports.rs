@@ -1,6 +1,7 @@
 //! Ports of users: what passes, what does not, and who may come.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_control::running::Ingress;
 use serde_json::{Value, json};
@@ -445,5 +446,46 @@ async fn services_with_tls_of_their_own_are_reached() {
         answer.json()["message"],
         "The service on port 8444 does not speak TLS"
     );
+    served.end([reached]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_at_once_are_all_answered() {
+    let served = Arc::new(Served::new().await);
+    let reached = Arc::new(served.sandbox().await);
+    start_program(&reached.sandbox, &on_port(ECHO, PORT)).await;
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..50 {
+        let (served, reached) = (Arc::clone(&served), Arc::clone(&reached));
+        clients.spawn(async move {
+            let host = host(&reached, PORT);
+            let mut wire = Wire::open(served.address).await;
+            for number in 0..20 {
+                let target = format!("/{client}/{number}");
+                let body = format!("{client} {number}");
+                wire.send(request(
+                    "POST",
+                    &target,
+                    &[("host", &host)],
+                    body.as_bytes(),
+                ))
+                .await;
+                let echo = wire.answer().await.json();
+                assert_eq!(
+                    (&echo["path"], &echo["body"]),
+                    (&target.into(), &body.into())
+                );
+                wire.send(crate::calls::call(&reached, "GET", "/envs", &[], b""))
+                    .await;
+                assert_eq!(wire.answer().await.json()["E2B_SANDBOX_ID"], reached.id());
+            }
+        });
+    }
+    while let Some(client) = clients.join_next().await {
+        client.unwrap();
+    }
+    let (Ok(served), Ok(reached)) = (Arc::try_unwrap(served), Arc::try_unwrap(reached)) else {
+        panic!("a client is left");
+    };
     served.end([reached]).await;
 }

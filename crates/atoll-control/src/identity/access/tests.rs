@@ -248,9 +248,33 @@ async fn a_signer_is_found_among_live_tokens() {
     for (sandbox, token) in &sandboxes {
         let found = world.access.find(|candidate| candidate == token.reveal());
         assert_eq!(found.map(|(id, _)| id).as_ref(), Some(sandbox));
+        for (other, _) in &sandboxes {
+            let found = world
+                .access
+                .find_in(other, |candidate| candidate == token.reveal());
+            assert_eq!(found.is_some(), other == sandbox);
+        }
     }
     assert!(world.access.find(|_| false).is_none());
     world.identity.keys.revoke(caller.key).await.unwrap();
     world.access.revoke(caller.key);
     assert!(world.access.find(|_| true).is_none(), "none opens anything");
+    let (first, _) = &sandboxes[0];
+    assert!(world.access.find_in(first, |_| true).is_none());
+}
+
+#[tokio::test]
+async fn who_comes_without_a_token_is_told_of_the_end() {
+    let world = World::new().await;
+    let (_, caller) = world.key("a").await;
+    let (ending, other) = (world.sandbox(&caller).await, world.sandbox(&caller).await);
+    let end = world.access.end_of(&ending).unwrap();
+    let goes_on = world.access.end_of(&other).unwrap();
+    world.access.end_sandbox(&ending);
+    tokio::time::timeout(BOUND, end.reached()).await.unwrap();
+    assert!(world.access.end_of(&ending).is_none());
+    let mut goes_on = std::pin::pin!(goes_on.reached());
+    let polled =
+        std::future::poll_fn(|context| std::task::Poll::Ready(goes_on.as_mut().poll(context)));
+    assert!(polled.await.is_pending());
 }

@@ -187,6 +187,8 @@ async def control_d_ends_the_shell(stand):
     terminal = await Terminal.open(stand)
     await terminal.type("echo begin-$((1))\n")
     await terminal.until("begin-1\r\n")
+    # Until it reads again, the terminal would end a line with it.
+    await terminal.until("$ ")
     await terminal.type("\x04")
     same((await terminal.end()).exit_code, 0)
 
