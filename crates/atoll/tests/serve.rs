@@ -164,7 +164,7 @@ fn a_sandbox_is_made_seen_listed_and_killed() {
 
     let killed = server.kill(id);
     assert_eq!((killed.status, killed.body.as_str()), (204, ""));
-    assert_eq!(server.leased(), [second.clone()]);
+    assert_eq!(server.leased(), [second.as_str()]);
     server.get(id).is_error(404);
     server.kill(id).is_error(404);
     assert_eq!(server.listed(""), [second]);
