@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use atoll_engine::SandboxId;
+use atoll_engine::{Limits, SandboxId};
 use atoll_store::db::TenantId;
 
 use crate::LiveSandbox;
@@ -34,6 +34,8 @@ pub struct Running {
     pub tenant: TenantId,
     /// The way in.
     pub live: LiveSandbox,
+    /// What it may use.
+    pub limits: Limits,
     /// Who may come to its ports, and how.
     pub ingress: Ingress,
 }

@@ -108,6 +108,13 @@ struct Plan {
     secrets: SandboxSecrets,
 }
 
+/// A sandbox that takes commands, and that nobody knows yet.
+struct Made {
+    live: LiveSandbox,
+    limits: Limits,
+    traffic_token: Option<String>,
+}
+
 impl Creation {
     async fn run(&mut self) -> Result<Created, CreateError> {
         let shared = Arc::clone(&self.shared);
@@ -140,7 +147,7 @@ impl Creation {
             admitted,
         };
         match self.make(plan).await {
-            Ok((live, traffic_token)) => self.introduce(newborn, live, traffic_token).await,
+            Ok(made) => self.introduce(newborn, made).await,
             Err((error, live)) => {
                 let detail = chain(&error);
                 let hint = error
@@ -239,10 +246,7 @@ impl Creation {
     }
 
     /// Makes what the row says, up to its first command.
-    async fn make(
-        &self,
-        plan: Plan,
-    ) -> Result<(LiveSandbox, Option<String>), (CreateError, Option<LiveSandbox>)> {
+    async fn make(&self, plan: Plan) -> Result<Made, (CreateError, Option<LiveSandbox>)> {
         let Plan {
             template,
             mut spec,
@@ -261,13 +265,17 @@ impl Creation {
             .map_err(nothing_yet)?;
         let layers = foundation.catalog.layer_directories(&template);
         spec.layers = layers.await.map_err(nothing_yet)?;
-        let runtime = Arc::clone(&foundation.runtime);
+        let (runtime, limits) = (Arc::clone(&foundation.runtime), spec.limits.clone());
         let opening = LiveSandbox::open_with_token(runtime, spec, init, secrets.guest_token);
         let live = Step::MakeSandbox.around(opening).await;
         let live = live.map_err(|error| (error.into(), None))?;
         drop(held);
         match service::start(&live, &template).await {
-            Ok(()) => Ok((live, secrets.traffic_token)),
+            Ok(()) => Ok(Made {
+                live,
+                limits,
+                traffic_token: secrets.traffic_token,
+            }),
             Err(error) => Err((error.into(), Some(live))),
         }
     }
@@ -276,9 +284,13 @@ impl Creation {
     async fn introduce(
         &mut self,
         mut newborn: Newborn,
-        live: LiveSandbox,
-        traffic_token: Option<String>,
+        made: Made,
     ) -> Result<Created, CreateError> {
+        let Made {
+            live,
+            limits,
+            traffic_token,
+        } = made;
         let shared = Arc::clone(&self.shared);
         let foundation = &shared.foundation;
         let id = live.sandbox().id().clone();
@@ -286,6 +298,7 @@ impl Creation {
             id: id.clone(),
             tenant: self.caller.tenant,
             live: live.clone(),
+            limits,
             ingress: self.wish.traffic.ingress.ingress(traffic_token.clone()),
         });
         // Before the row says that it runs: who reads it there can reach it.
