@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -115,6 +116,14 @@ impl Sandbox for Liar {
 
     fn set_network(&self, _policy: &NetworkPolicy) -> Result<(), SandboxError> {
         Err(SandboxError::Gone)
+    }
+
+    fn end_after(&self, _left: Duration) -> Result<(), SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
+    fn end_signal(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn halt(&self) -> Result<PathBuf, SandboxError> {

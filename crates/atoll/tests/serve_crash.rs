@@ -19,8 +19,15 @@ use atoll_control::lifecycle::Step;
 use atoll_engine::host::HostObject;
 use atoll_failpoint::Moment;
 use harness::server::{Ask, Server};
-use harness::{eventually, second_home};
+use harness::{TestHome, eventually, second_home};
 use serde_json::{Value, json};
+
+/// A home that has found out which tiers work: that takes a sandbox of its own.
+fn prepared_home() -> TestHome {
+    let home = second_home();
+    assert_eq!(home.bash("true").code, 0);
+    home
+}
 
 /// What a client was told before the server died.
 #[derive(Debug, Default)]
@@ -73,7 +80,7 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_els
         for moment in Moment::ALL {
             let point = format!("{}:{}", step.name(), moment.name());
             println!("{point}");
-            let mut server = Server::start_with(second_home(), &[("ATOLL_FAILPOINT", &point)]);
+            let mut server = Server::start_with(prepared_home(), &[("ATOLL_FAILPOINT", &point)]);
             let mut known = Acknowledged::default();
             let lived = live(&server, &mut known);
             assert!(lived.is_err(), "{point} is not reached");
@@ -137,7 +144,7 @@ fn a_monitor_that_dies_half_way_is_an_error_and_leaves_no_row_and_no_sandbox() {
         for moment in Moment::ALL {
             let point = format!("{}:{}", part.name(), moment.name());
             println!("{point}");
-            let mut server = Server::start_with(second_home(), &[("ATOLL_FAILPOINT", &point)]);
+            let mut server = Server::start_with(prepared_home(), &[("ATOLL_FAILPOINT", &point)]);
             let ask = Ask {
                 method: "POST",
                 target: "/v2/sandboxes",
@@ -176,7 +183,7 @@ fn a_server_and_a_monitor_that_die_together_leave_no_row_and_no_sandbox() {
                 ("ATOLL_FAILPOINT", point.as_str()),
                 ("ATOLL_FAILPOINT_SCOPE", "family"),
             ];
-            let mut server = Server::start_with(second_home(), &variables);
+            let mut server = Server::start_with(prepared_home(), &variables);
             let ask = Ask {
                 method: "POST",
                 target: "/v2/sandboxes",

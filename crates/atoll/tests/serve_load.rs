@@ -10,6 +10,7 @@
 mod harness;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -82,6 +83,45 @@ fn many_clients_at_once_lose_nothing() {
     assert_eq!(told.killed.lock().unwrap().len(), CLIENTS * ROUNDS);
     assert_eq!(server.listed(""), Vec::<String>::new());
     assert_eq!(server.leased(), Vec::<String>::new());
+}
+
+/// Open files of the server.
+fn descriptors(server: &Server) -> usize {
+    let pid = server.announced["pid"].as_u64().unwrap();
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// Children of the server that have ended, or have not.
+fn children(server: &Server) -> usize {
+    let pid = server.announced["pid"].as_u64().unwrap();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let children = threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .map(|children| children.split_whitespace().count());
+    children.sum()
+}
+
+#[test]
+fn sandboxes_that_came_and_went_leave_no_descriptor_and_no_child() {
+    let server = Server::start(second_home());
+    let cycle = |count: usize| {
+        for _ in 0..count {
+            let id = server.create_id(json!({"allow_internet_access": false}));
+            server.kill(&id).expect(204);
+        }
+        // Of both kinds of end.
+        let id = server.create_id(json!({"timeout": 1}));
+        eventually("the end of its time", || {
+            (server.get(&id).status == 404 && server.leased().is_empty()).then_some(())
+        });
+    };
+    cycle(8); // pools of connections and threads fill up
+    let before = descriptors(&server);
+    cycle(24);
+    eventually("as many open files as before", || {
+        (descriptors(&server) <= before).then_some(())
+    });
+    eventually("no child", || (children(&server) == 0).then_some(()));
 }
 
 #[test]

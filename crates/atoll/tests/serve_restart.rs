@@ -41,12 +41,12 @@ fn sandboxes_survive_every_end_of_their_server_with_names_tokens_and_time() {
         let ended = server.ended();
         let expected = if signal == Signal::KILL { -9 } else { 0 };
         assert_eq!(ended.code, expected, "{ended:#?}");
-        assert_eq!(server.leased(), [id.clone()], "{signal:?}");
+        assert_eq!(server.leased(), [id.as_str()], "{signal:?}");
         let has_endpoint = server.path().join("endpoint.json").exists();
         assert_eq!(has_endpoint, signal == Signal::KILL);
         server.start_again();
         assert_eq!(server.get(&id).expect(200), before, "{signal:?}");
-        assert_eq!(server.listed(""), [id.clone()]);
+        assert_eq!(server.listed(""), [id.as_str()]);
         assert_eq!(init_of(&id), init);
     }
     // It still obeys.
@@ -70,7 +70,7 @@ fn time_passes_without_a_server() {
     server.crash();
     assert_eq!(ended(&server, &id)["kind"], "lifetime_ended");
     eventually("its removal", || {
-        (server.leased() == [other.clone()]).then_some(())
+        (server.leased() == [other.as_str()]).then_some(())
     });
     server.start_again();
     server.get(&id).is_error(404);

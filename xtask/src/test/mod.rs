@@ -184,12 +184,18 @@ fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
 }
 
 /// Tests of what every tier must do, for which `ATOLL_TEST_TIER` chooses the tier.
-const TIER_TESTS: [&str; 7] = [
-    "run", "shell", "limits", "guest", "monitor", "dial", "tiers",
+const TIER_TESTS: [&str; 9] = [
+    "run", "shell", "limits", "guest", "monitor", "attach", "dial", "tiers", "serve",
 ];
 
 /// The same of those that take minutes.
-const LONG_TIER_TESTS: [&str; 3] = ["protocol", "network", "selftest"];
+const LONG_TIER_TESTS: [&str; 5] = [
+    "protocol",
+    "network",
+    "selftest",
+    "serve_restart",
+    "serve_crash",
+];
 
 fn run_gvisor_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
     let mut program = run_as_root(Program::cargo())

@@ -31,11 +31,13 @@ use crate::identity::{Caller, EnvdToken, SandboxSecrets, now_ms};
 use crate::live::random_token;
 use crate::running::Running;
 use crate::service;
-use crate::templates::Template;
+use crate::templates::{CatalogError, Template};
 
 /// What a sandbox may take from its first process to its first command; with
 /// nobody watching, it ends then.
 const BIRTH_BOUND: Duration = Duration::from_secs(300);
+/// How long a failure may be kept back until everything is removed.
+const UNDO_BOUND: Duration = Duration::from_secs(15);
 /// How long an idempotency key is remembered.
 const IDEMPOTENCY_KEPT_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -97,13 +99,6 @@ struct Creation {
     reply: Option<oneshot::Sender<Result<Created, CreateError>>>,
 }
 
-/// A sandbox that nobody knows of yet.
-struct Made {
-    live: LiveSandbox,
-    limits: Limits,
-    traffic_token: Option<String>,
-}
-
 /// What is decided before anything is made.
 struct Plan {
     id: SandboxId,
@@ -111,6 +106,13 @@ struct Plan {
     spec: SandboxSpec,
     init: InitRequest,
     secrets: SandboxSecrets,
+}
+
+/// A sandbox that takes commands, and that nobody knows yet.
+struct Made {
+    live: LiveSandbox,
+    limits: Limits,
+    traffic_token: Option<String>,
 }
 
 impl Creation {
@@ -146,13 +148,13 @@ impl Creation {
         };
         match self.make(plan).await {
             Ok(made) => self.introduce(newborn, made).await,
-            Err(error) => {
+            Err((error, live)) => {
                 let detail = chain(&error);
                 let hint = error
                     .hint()
                     .unwrap_or("`atoll doctor` checks what this host offers");
                 tracing::error!("sandbox {id} was not made: {detail}; hint: {hint}");
-                newborn.undo(None, &Outcome::Crashed { detail }).await;
+                newborn.undo_soon(live, Outcome::Crashed { detail }).await;
                 Err(error)
             }
         }
@@ -244,7 +246,7 @@ impl Creation {
     }
 
     /// Makes what the row says, up to its first command.
-    async fn make(&self, plan: Plan) -> Result<Made, CreateError> {
+    async fn make(&self, plan: Plan) -> Result<Made, (CreateError, Option<LiveSandbox>)> {
         let Plan {
             template,
             mut spec,
@@ -255,12 +257,18 @@ impl Creation {
         let foundation = &self.shared.foundation;
         // Closed only with the process.
         let _turn = self.shared.creations.acquire().await.ok();
-        let held = foundation.catalog.hold_layers().await?;
-        spec.layers = foundation.catalog.layer_directories(&template).await?;
-        let limits = spec.limits.clone();
-        let runtime = Arc::clone(&foundation.runtime);
+        let nothing_yet = |error: CatalogError| (error.into(), None);
+        let held = foundation
+            .catalog
+            .hold_layers()
+            .await
+            .map_err(nothing_yet)?;
+        let layers = foundation.catalog.layer_directories(&template);
+        spec.layers = layers.await.map_err(nothing_yet)?;
+        let (runtime, limits) = (Arc::clone(&foundation.runtime), spec.limits.clone());
         let opening = LiveSandbox::open_with_token(runtime, spec, init, secrets.guest_token);
-        let live = Step::MakeSandbox.around(opening).await?;
+        let live = Step::MakeSandbox.around(opening).await;
+        let live = live.map_err(|error| (error.into(), None))?;
         drop(held);
         match service::start(&live, &template).await {
             Ok(()) => Ok(Made {
@@ -268,10 +276,7 @@ impl Creation {
                 limits,
                 traffic_token: secrets.traffic_token,
             }),
-            Err(error) => {
-                destroy_until_gone(&live, None).await;
-                Err(error.into())
-            }
+            Err(error) => Err((error.into(), Some(live))),
         }
     }
 
@@ -306,7 +311,8 @@ impl Creation {
             Err(error) => {
                 let detail = chain(&error);
                 tracing::warn!("sandbox {id} was made and is undone: {detail}");
-                newborn.undo(Some(live), &Outcome::Crashed { detail }).await;
+                let outcome = Outcome::Crashed { detail };
+                newborn.undo_soon(Some(live), outcome).await;
                 return Err(error);
             }
         };
@@ -321,7 +327,7 @@ impl Creation {
             shared.note(&id, "sandbox started").await;
             newborn.live_on(running);
         } else {
-            newborn.undo(Some(live), &Outcome::ClientGone).await;
+            newborn.undo(Some(live), Outcome::ClientGone).await;
         }
         Ok(created)
     }
@@ -396,8 +402,16 @@ struct Newborn {
 }
 
 impl Newborn {
+    /// Takes everything back. Who waits for an answer waits for that too, but not for ever.
+    async fn undo_soon(self, live: Option<LiveSandbox>, outcome: Outcome) {
+        let undoing = tokio::spawn(self.undo(live, outcome));
+        if tokio::time::timeout(UNDO_BOUND, undoing).await.is_err() {
+            tracing::error!("a sandbox that failed is not removed yet, and is tried on");
+        }
+    }
+
     /// Takes everything back.
-    async fn undo(mut self, live: Option<LiveSandbox>, outcome: &Outcome) {
+    async fn undo(mut self, live: Option<LiveSandbox>, outcome: Outcome) {
         let shared = Arc::clone(&self.shared);
         let foundation = &shared.foundation;
         foundation.running.remove(&self.registration.id);
@@ -421,7 +435,7 @@ impl Newborn {
             Step::Destroy.around(destroy_until_gone(&live, None)).await;
         }
         shared.forget_idempotency_key(&self.row.sandbox_id).await;
-        shared.bury(&self.row, outcome).await;
+        shared.bury(&self.row, &outcome).await;
     }
 
     /// Hands it to the task that is its only writer from now on.

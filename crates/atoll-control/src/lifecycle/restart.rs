@@ -247,7 +247,7 @@ impl Shared {
             id: id.clone(),
             tenant: row.tenant_id,
             live,
-            limits: view.limits.clone(),
+            limits: view.limits,
             ingress: view.traffic.ingress.ingress(secrets.traffic_token),
         });
         foundation.access.begin_sandbox(id, row.tenant_id);

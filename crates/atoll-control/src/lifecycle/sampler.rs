@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::{Limits, Stats};
-use atoll_store::db::{METRIC_INTERVAL_MS, MetricSample, Sandbox};
+use atoll_store::db::{METRIC_INTERVAL_MS, MetricSample};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::view::parse;
 use crate::identity::now_ms;
 use crate::running::Running;
 
@@ -23,16 +22,15 @@ impl Drop for Sampler {
 }
 
 impl Sampler {
-    pub(super) fn start(shared: &Arc<Shared>, running: &Arc<Running>, row: &Sandbox) -> Self {
+    pub(super) fn start(shared: &Arc<Shared>, running: &Arc<Running>) -> Self {
         let (shared, running) = (Arc::clone(shared), Arc::clone(running));
-        let limits: Limits = parse("set of limits", &row.limits).unwrap_or_default();
         Self(tokio::spawn(async move {
-            sample(&shared, &running, &limits).await;
+            sample(&shared, &running).await;
         }))
     }
 }
 
-async fn sample(shared: &Shared, running: &Running, limits: &Limits) {
+async fn sample(shared: &Shared, running: &Running) {
     let interval = Duration::from_millis(u64::try_from(METRIC_INTERVAL_MS).unwrap_or(5000));
     let mut before: Option<(Instant, u64)> = None;
     loop {
@@ -64,7 +62,7 @@ async fn sample(shared: &Shared, running: &Running, limits: &Limits) {
             .record_sample(
                 &foundation.fence,
                 running.id.as_str(),
-                &of(&stats, limits, used),
+                &of(&stats, &running.limits, used),
             )
             .await;
         if let Err(error) = stored {

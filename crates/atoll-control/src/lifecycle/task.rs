@@ -91,7 +91,7 @@ impl SandboxTask {
     }
 
     async fn run(mut self) {
-        let sampler = Sampler::start(&self.shared, &self.running, &self.row);
+        let sampler = Sampler::start(&self.shared, &self.running);
         let ended = ended(Arc::clone(&self.running));
         tokio::pin!(ended);
         let ending = loop {

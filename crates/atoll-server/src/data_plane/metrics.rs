@@ -54,6 +54,7 @@ pub(super) async fn answer(sandbox: &Running) -> Response<AnswerBody> {
 impl Metrics {
     fn new(before: &Stats, after: &Stats, passed: Duration, limits: &Limits) -> Self {
         let mem_total = limits.memory_mib << 20;
+        let mem_used = after.memory_bytes.saturating_sub(after.memory_cache_bytes);
         Self {
             ts: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -61,11 +62,10 @@ impl Metrics {
             cpu_count: limits.cpu_millis.div_ceil(1000),
             cpu_used_pct: used_percent(before, after, passed, limits.cpu_millis),
             mem_total,
-            mem_used: after.memory_bytes,
-            // The host counts it as used.
-            mem_cache: 0,
+            mem_used,
+            mem_cache: after.memory_cache_bytes,
             mem_total_mib: limits.memory_mib,
-            mem_used_mib: after.memory_bytes >> 20,
+            mem_used_mib: mem_used >> 20,
             disk_used: after.disk_total_bytes.saturating_sub(after.disk_free_bytes),
             disk_total: after.disk_total_bytes,
         }

@@ -11,7 +11,8 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "each test binary uses its part, and tests fail by panicking"
+    clippy::needless_pass_by_value,
+    reason = "each test binary uses its part, tests fail by panicking, and `json!` is shorter without `&`"
 )]
 
 #[path = "../leftovers/mod.rs"]
