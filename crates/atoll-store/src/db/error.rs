@@ -49,6 +49,9 @@ pub enum DatabaseError {
     Query(#[source] sqlx::Error),
 }
 
+/// SQLite's code for a file that somebody else has locked.
+const BUSY: &str = "5";
+
 /// SQLite's codes for a damaged file, and for a file that is none of its own.
 const DAMAGED: &str = "11";
 const NOT_A_DATABASE: &str = "26";
@@ -75,6 +78,17 @@ fn primary_code(code: &str) -> String {
 }
 
 impl DatabaseError {
+    /// Whether another process was in the way, and may not be the next time.
+    pub(super) fn is_busy(&self) -> bool {
+        let Self::Query(error) = self else {
+            return false;
+        };
+        let code = error
+            .as_database_error()
+            .and_then(sqlx::error::DatabaseError::code);
+        code.is_some_and(|code| primary_code(&code) == BUSY)
+    }
+
     /// What a person can do about it.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -19,6 +19,9 @@ const FILE: &str = "atoll.db";
 
 /// How long a statement waits for the lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause before a file that was locked is opened again.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// How long to wait for a connection, which includes reaching a server.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -89,7 +92,7 @@ impl Database {
     /// was written by a newer Atoll; it is then left as it was.
     pub async fn open(location: &Location, node: NodeId) -> Result<Self, DatabaseError> {
         let connections = match location {
-            Location::File(path) => open_file(path).await?,
+            Location::File(path) => open_file_with_patience(path).await?,
             Location::Server(options) => {
                 let pool = PgPoolOptions::new()
                     .max_connections(POSTGRES_CONNECTIONS)
@@ -131,6 +134,20 @@ impl Database {
         .fetch_one(pool)
         .await?);
         Ok(())
+    }
+}
+
+/// SQLite's change to WAL mode does not wait for others who look at the file
+/// at the same time, whatever it is told: so it is tried again here.
+async fn open_file_with_patience(path: &Path) -> Result<Connections, DatabaseError> {
+    let start = Instant::now();
+    loop {
+        match open_file(path).await {
+            Err(error) if error.is_busy() && start.elapsed() < BUSY_TIMEOUT => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            opened => return opened,
+        }
     }
 }
 
@@ -196,12 +213,15 @@ async fn look(path: &Path) -> Result<(i32, i64), DatabaseError> {
         .disable_statement_logging()
         .connect()
         .await?;
+    // Both of one moment: another process may be making the tables right now.
+    let mut snapshot = connection.begin().await?;
     let application_id: i32 = sqlx::query_scalar("PRAGMA application_id")
-        .fetch_one(&mut connection)
+        .fetch_one(&mut *snapshot)
         .await?;
     let tables: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM sqlite_schema")
-        .fetch_one(&mut connection)
+        .fetch_one(&mut *snapshot)
         .await?;
+    snapshot.commit().await?;
     connection.close().await?;
     Ok((application_id, tables))
 }
