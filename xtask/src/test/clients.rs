@@ -1,7 +1,7 @@
 //! Clients that are not ours, for the protocol tests: E2B's SDKs and Connect's
 //! client, released versions and everything they need, each pinned.
 //!
-//! `target/clients/python` is a virtual environment, `target/clients/node` has
+//! `target/clients/python…` are virtual environments, `target/clients/node` has
 //! the packages of npm and a link to Node, which comes from PyPI as well. What
 //! is installed is named by the files beside the programs that use it, and a
 //! stamp with their content says that it is.
@@ -15,8 +15,12 @@ use crate::program::Program;
 use crate::progress::step;
 use crate::workspace;
 
-/// Python packages, one per line with its version.
-const REQUIREMENTS: &str = "python/requirements.txt";
+/// Virtual environments, and the Python packages in each, one per line with its version.
+const PYTHONS: [(&str, &str); 3] = [
+    ("python", "python/requirements.txt"),
+    ("python-2.31", "python/requirements-2.31.txt"),
+    ("python-1", "python/requirements-1.txt"),
+];
 
 /// What `npm ci` reads.
 const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
@@ -42,9 +46,10 @@ pub(crate) fn install() -> Outcome<()> {
     if directory.exists() {
         fs::remove_dir_all(&directory).context(|| doing("removing", &directory))?;
     }
-    let python = directory.join("python");
-    install_python(&python)?;
-    install_node(&directory.join("node"), &python)?;
+    for (name, requirements) in PYTHONS {
+        install_python(&directory.join(name), requirements)?;
+    }
+    install_node(&directory.join("node"), &directory.join(PYTHONS[0].0))?;
     fs::write(&stamp, wanted).context(|| doing("writing", &stamp))
 }
 
@@ -53,7 +58,8 @@ fn wanted() -> Outcome<String> {
     let sources = workspace::client_programs();
     let mut text = Program::new("python3").arg("--version").read()?;
     let node = NODE_FILES.map(|name| format!("node/{name}"));
-    for name in node.iter().map(String::as_str).chain([REQUIREMENTS]) {
+    let pythons = PYTHONS.map(|(_, requirements)| requirements);
+    for name in node.iter().map(String::as_str).chain(pythons) {
         let path = sources.join(name);
         let content = fs::read_to_string(&path).context(|| doing("reading", &path))?;
         text.push_str(&content);
@@ -72,7 +78,7 @@ fn check_python() -> Outcome<()> {
     )
 }
 
-fn install_python(target: &Path) -> Outcome<()> {
+fn install_python(target: &Path, requirements: &str) -> Outcome<()> {
     Program::new("python3")
         .args(["-m", "venv"])
         .arg(target)
@@ -88,7 +94,7 @@ fn install_python(target: &Path) -> Outcome<()> {
     // Without dependencies: all of them are in the list, or `check` fails.
     pip()
         .args(["install", "--no-deps", "--requirement"])
-        .arg(workspace::client_programs().join(REQUIREMENTS))
+        .arg(workspace::client_programs().join(requirements))
         .run()?;
     pip().arg("check").run()
 }

@@ -17,6 +17,8 @@ pub struct Server {
     pub announced: Value,
     /// The first key of the home.
     pub key: String,
+    /// What it is started with besides.
+    options: Vec<String>,
     /// Last, for it looks at what is left.
     pub home: TestHome,
 }
@@ -79,17 +81,31 @@ impl Server {
 
     /// The same with variables of its environment.
     pub fn start_with(home: TestHome, variables: &[(&str, &str)]) -> Self {
+        let mut server = Self::unstarted(home);
+        server.start_again_with(variables);
+        server
+    }
+
+    /// The server of `home` with a domain, whose names lead to `tls_listen`.
+    pub fn start_named(home: TestHome, domain: &str, tls_listen: &str) -> Self {
+        let mut server = Self::unstarted(home);
+        let options = ["--domain", domain, "--tls-listen", tls_listen];
+        server.options = options.map(str::to_owned).to_vec();
+        server.start_again();
+        server
+    }
+
+    fn unstarted(home: TestHome) -> Self {
         let key = home.run(["key", "create", "--name", "test", "--json"]);
         let key = key.json()["key"].as_str().unwrap().to_owned();
-        let mut server = Self {
+        Self {
             running: None,
             address: SocketAddr::from(([127, 0, 0, 1], 1)),
             announced: Value::Null,
             key,
+            options: Vec::new(),
             home,
-        };
-        server.start_again_with(variables);
-        server
+        }
     }
 
     /// Starts a server on the same home after the one before has ended.
@@ -99,7 +115,7 @@ impl Server {
 
     pub fn start_again_with(&mut self, variables: &[(&str, &str)]) {
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--json"];
-        let mut invocation = self.home.atoll(arguments);
+        let mut invocation = self.home.atoll(arguments).and(&self.options);
         for (name, value) in variables {
             invocation = invocation.env(name, value);
         }
