@@ -14,6 +14,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        --full adds the long tests and a machine with cgroup v2
   cargo xtask coverage                 line coverage, held against coverage-floor.txt
   cargo xtask dist                     the static release binary, in target/dist
+  cargo xtask bench api [--count N] [--mib N] [--rounds N] [--connections N] [--seconds N]
+                                       the server beside the same without it, and beside haproxy
   cargo xtask bench guest [--count N] [--mib N] [--rounds N]
                                        commands, output, files and watches beside plain ones
   cargo xtask bench net [--rounds N] [--mib N] [--count N]
@@ -135,7 +137,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             arguments: arguments.by_ref().collect(),
         },
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("guest" | "net" | "start")) => {
+            Some(name @ ("api" | "guest" | "net" | "start")) => {
                 let rest: Vec<String> = arguments.by_ref().collect();
                 bench(name, rest)?
             }

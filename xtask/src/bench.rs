@@ -11,7 +11,7 @@ use crate::workspace;
 
 /// Builds the benchmark `name` and runs it with `arguments` on the template `base`.
 pub(crate) fn bench(name: &str, arguments: &[String]) -> Outcome<ExitCode> {
-    packages::install(&[packages::RUN, packages::TEST])?;
+    packages::install(&[packages::RUN, packages::TEST, packages::BENCH])?;
     packages::install_gvisor()?;
     let home = test::home()?;
     step("building the benchmark");

@@ -67,6 +67,9 @@ pub(crate) const CLIENTS: &[Package] = &[
     python_module("python3-venv", "ensurepip"),
 ];
 
+/// What the benchmarks take besides.
+pub(crate) const BENCH: &[Package] = &[program("haproxy", "haproxy")];
+
 /// What the machine with cgroup v2 takes besides.
 pub(crate) const MACHINE: &[Package] = &[
     program("qemu-system-x86", "qemu-system-x86_64"),

@@ -307,6 +307,7 @@ fn json_is_one_object_with_everything() {
         "inodes_free",
         "inodes_total",
         "memory_bytes",
+        "memory_cache_bytes",
         "memory_peak_bytes",
         "network",
         "oom_kills",

@@ -125,7 +125,7 @@ fn a_sandbox_is_made_seen_listed_and_killed() {
         "envdVersion": "0.6.13",
         "envdAccessToken": token,
         "trafficAccessToken": null,
-        "domain": null,
+        "domain": format!("localhost:{}", server.address().port()),
     });
     assert_eq!(made, expected);
 
@@ -151,7 +151,7 @@ fn a_sandbox_is_made_seen_listed_and_killed() {
     let more = json!({
         "envdAccessToken": token,
         "allowInternetAccess": null,
-        "domain": null,
+        "domain": format!("localhost:{}", server.address().port()),
         "lifecycle": {"autoResume": false, "onTimeout": "kill"},
     });
     listed

@@ -178,7 +178,8 @@ fn holds(stand: &Stand, mut command: Command, cases: &[&str]) {
         .collect();
     assert!(
         output.status.success() && held == cases,
-        "{command:?}: {said}\n{}",
+        "{} of {command:?}: {said}\n{}",
+        output.status,
         String::from_utf8_lossy(&output.stderr)
     );
     assert_eq!(stand.server.leased(), Vec::<String>::new());

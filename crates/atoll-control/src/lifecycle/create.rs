@@ -256,7 +256,7 @@ impl Creation {
         } = plan;
         let foundation = &self.shared.foundation;
         // Closed only with the process.
-        let _turn = self.shared.creations.acquire().await.ok();
+        let turn = self.shared.creations.acquire().await.ok();
         let nothing_yet = |error: CatalogError| (error.into(), None);
         let held = foundation
             .catalog
@@ -270,6 +270,8 @@ impl Creation {
         let live = Step::MakeSandbox.around(opening).await;
         let live = live.map_err(|error| (error.into(), None))?;
         drop(held);
+        // What follows is the template's and the client's, who may take their time.
+        drop(turn);
         match service::start(&live, &template).await {
             Ok(()) => Ok(Made {
                 live,

@@ -29,6 +29,8 @@ use crate::running::Running;
 
 /// Rows that are taken up at once.
 const AT_ONCE: usize = 8;
+/// How long the end of one sandbox may take before the others come first.
+const END_BOUND: Duration = Duration::from_secs(60);
 /// Time between two comparisons while the server runs.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -44,6 +46,8 @@ pub struct Reconciled {
     pub buried: usize,
     /// Sandboxes that nobody had written down.
     pub reaped: usize,
+    /// Sandboxes that should not run and could not be ended.
+    pub left: usize,
 }
 
 /// Why rows and sandboxes could not be compared.
@@ -64,12 +68,17 @@ enum Intention {
     End,
 }
 
+/// A sandbox that could not be ended now.
+struct Unended;
+
 /// What became of one row.
 enum Fate {
     TakenUp,
     Buried,
-    /// Another task has it, or nothing could be done now.
+    /// Another task has it, or it is tried again later.
     Left,
+    /// It runs, should not, and cannot be ended now.
+    Unended,
 }
 
 impl Lifecycle {
@@ -128,15 +137,20 @@ impl Shared {
                 Fate::TakenUp => found.taken_up += 1,
                 Fate::Buried => found.buried += 1,
                 Fate::Left => {}
+                Fate::Unended => found.left += 1,
             }
         }
         for stray in strays {
             if self.tasks().contains_key(&stray) {
                 continue; // its row was written after rows were read
             }
-            if self.end_engine_sandbox(&stray).await.is_some() {
-                tracing::warn!("sandbox {stray} ran and no row knew it: it is ended");
-                found.reaped += 1;
+            match self.end_engine_sandbox(&stray).await {
+                Ok(Some(_)) => {
+                    tracing::warn!("sandbox {stray} ran and no row knew it: it is ended");
+                    found.reaped += 1;
+                }
+                Ok(None) => {}
+                Err(Unended) => found.left += 1,
             }
         }
         Ok(found)
@@ -193,7 +207,9 @@ impl Shared {
         }
         match row.state {
             SandboxState::Creating => {
-                self.end_engine_sandbox(&id).await;
+                if self.end_engine_sandbox(&id).await.is_err() {
+                    return Fate::Unended;
+                }
                 self.forget_idempotency_key(&row.sandbox_id).await;
                 let detail = "the server ended while it was being made".to_owned();
                 self.close_row(&id, &row, &Outcome::Crashed { detail })
@@ -201,8 +217,9 @@ impl Shared {
             }
             SandboxState::Running | SandboxState::Killing => {
                 let outcome = match self.end_engine_sandbox(&id).await {
-                    Some(outcome) => outcome,
-                    None => self.recorded_outcome(&id).await,
+                    Ok(Some(outcome)) => outcome,
+                    Ok(None) => self.recorded_outcome(&id).await,
+                    Err(Unended) => return Fate::Unended,
                 };
                 self.close_row(&id, &row, &outcome).await
             }
@@ -264,16 +281,23 @@ impl Shared {
     }
 
     /// Ends `id` if it runs, and says how it ended then.
-    async fn end_engine_sandbox(&self, id: &SandboxId) -> Option<Outcome> {
+    async fn end_engine_sandbox(&self, id: &SandboxId) -> Result<Option<Outcome>, Unended> {
         match self.attach(id).await {
             Ok(sandbox) => {
                 let live = LiveSandbox::known(sandbox, String::new());
-                Some(destroy_until_gone(&live, None).await.0)
+                let ended = tokio::time::timeout(END_BOUND, destroy_until_gone(&live, None)).await;
+                ended.map(|(outcome, _)| Some(outcome)).map_err(|_| {
+                    tracing::error!(
+                        "sandbox {id} has not ended within {} s; it is tried again",
+                        END_BOUND.as_secs()
+                    );
+                    Unended
+                })
             }
-            Err(AttachError::Gone) => None,
+            Err(AttachError::Gone) => Ok(None),
             Err(error) => {
                 tracing::error!("sandbox {id} cannot be ended now: {error}");
-                None
+                Err(Unended)
             }
         }
     }

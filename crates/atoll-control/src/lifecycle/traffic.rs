@@ -66,6 +66,9 @@ pub enum InvalidTraffic {
         "'{0}' cannot be allowed: this version of Atoll opens addresses and CIDRs, and no names of domains"
     )]
     Allowed(String),
+    /// The operator denies it.
+    #[error("'{0}' cannot be allowed: the operator of this server denies it")]
+    Operator(String),
     /// A policy without effect, or too long.
     #[error(transparent)]
     Policy(#[from] InvalidPolicy),
@@ -81,13 +84,21 @@ pub enum InvalidTraffic {
 }
 
 impl Egress {
-    /// What this means to the engine; `default` when nothing is said.
+    /// What this means to the engine, within what the operator set: `operator`
+    /// itself when nothing is said, or only that the internet is wanted, which
+    /// many clients always say. What the operator denies stays denied.
     ///
     /// # Errors
-    /// When a list names something that it cannot.
-    pub fn policy(&self, default: &NetworkPolicy) -> Result<NetworkPolicy, InvalidTraffic> {
-        if *self == Self::default() {
-            return Ok(default.clone());
+    /// When a list names something that it cannot, or the operator denies.
+    pub fn policy(&self, operator: &NetworkPolicy) -> Result<NetworkPolicy, InvalidTraffic> {
+        let says_nothing = self.internet != Some(false)
+            && self.allow.as_ref().is_none_or(Vec::is_empty)
+            && self.deny.as_ref().is_none_or(Vec::is_empty);
+        let NetworkPolicy::Full { deny: closed, .. } = operator else {
+            return Ok(NetworkPolicy::None);
+        };
+        if says_nothing {
+            return Ok(operator.clone());
         }
         let parse = |list: &Option<Vec<String>>, wrong: fn(String) -> InvalidTraffic| {
             let texts = list.iter().flatten();
@@ -100,10 +111,17 @@ impl Egress {
         };
         let allow = parse(&self.allow, InvalidTraffic::Allowed)?;
         let denied = parse(&self.deny, InvalidTraffic::Denied)?;
-        let deny = match self.internet {
+        if let Some(open) = allow.iter().find(|open| {
+            let overlaps = |closed: &Cidr| closed.contains(open) || open.contains(closed);
+            closed.iter().any(overlaps)
+        }) {
+            return Err(InvalidTraffic::Operator(open.to_string()));
+        }
+        let mut deny = match self.internet {
             Some(false) => vec![Cidr::ALL_IPV4],
             Some(true) | None => denied,
         };
+        deny.extend(closed.iter().filter(|_| self.internet != Some(false)));
         let policy = NetworkPolicy::Full { allow, deny };
         policy.validate()?;
         Ok(policy)
@@ -156,11 +174,48 @@ mod tests {
         for default in [NetworkPolicy::None, NetworkPolicy::full()] {
             assert_eq!(egress.policy(&default), Ok(default.clone()));
         }
+        // Many clients always say this, so it says nothing.
         let open = Egress {
             internet: Some(true),
             ..Egress::default()
         };
-        assert_eq!(open.policy(&NetworkPolicy::None), Ok(NetworkPolicy::full()));
+        for default in [NetworkPolicy::None, NetworkPolicy::full(), denying()] {
+            assert_eq!(open.policy(&default), Ok(default.clone()));
+        }
+    }
+
+    fn denying() -> NetworkPolicy {
+        NetworkPolicy::Full {
+            allow: vec![],
+            deny: vec!["198.51.100.0/24".parse().unwrap()],
+        }
+    }
+
+    #[test]
+    fn what_the_operator_denies_stays_denied() {
+        let more = Egress {
+            deny: texts(&["203.0.113.7"]),
+            ..Egress::default()
+        };
+        let expected = NetworkPolicy::Full {
+            allow: vec![],
+            deny: vec![
+                "203.0.113.7".parse().unwrap(),
+                "198.51.100.0/24".parse().unwrap(),
+            ],
+        };
+        assert_eq!(more.policy(&denying()), Ok(expected));
+        for hole in ["198.51.100.7", "198.51.0.0/16"] {
+            let punched = Egress {
+                allow: texts(&[hole]),
+                deny: texts(&["0.0.0.0/0"]),
+                ..Egress::default()
+            };
+            let refused = punched.policy(&denying()).unwrap_err();
+            assert!(matches!(refused, InvalidTraffic::Operator(_)), "{hole}");
+            assert!(punched.policy(&NetworkPolicy::full()).is_ok(), "{hole}");
+        }
+        assert_eq!(more.policy(&NetworkPolicy::None), Ok(NetworkPolicy::None));
     }
 
     #[test]

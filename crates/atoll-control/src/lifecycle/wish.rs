@@ -9,6 +9,10 @@ use super::Traffic;
 
 /// Longest idempotency key.
 const KEY_LEN_MAX: usize = 255;
+/// Most bytes of what an owner writes on a sandbox, names and values together.
+const METADATA_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of the environment of a sandbox, names and values together.
+const ENVIRONMENT_BYTES_MAX: usize = 256 * 1024;
 /// What is kept of how a client calls itself.
 const CLIENT_LEN_MAX: usize = 256;
 
@@ -39,6 +43,9 @@ pub enum InvalidWish {
     /// More time than anybody gets.
     #[error("Timeout cannot be greater than {} hours", hours(*.0))]
     TooLong(Duration),
+    /// More text than a sandbox carries.
+    #[error("{0} has more than {1} bytes")]
+    TooMuch(&'static str, usize),
     /// A variable that no command could have.
     #[error("'{0}' cannot be an environment variable")]
     Variable(String),
@@ -65,6 +72,17 @@ impl CreateWish {
         }
         if self.timeout > lifetime_max {
             return Err(InvalidWish::TooLong(lifetime_max));
+        }
+        let bytes = |map: &BTreeMap<String, String>| -> usize {
+            map.iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum()
+        };
+        if bytes(&self.metadata) > METADATA_BYTES_MAX {
+            return Err(InvalidWish::TooMuch("metadata", METADATA_BYTES_MAX));
+        }
+        if bytes(&self.environment) > ENVIRONMENT_BYTES_MAX {
+            return Err(InvalidWish::TooMuch("envVars", ENVIRONMENT_BYTES_MAX));
         }
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {

@@ -24,7 +24,9 @@ pub(super) async fn second_generation(
     SandboxName(id): SandboxName,
     Optional(body): Optional<Connect>,
 ) -> Answer<Json<Sandbox>> {
-    connect(&plane, &asker, &id, body.timeout.unwrap_or(TIMEOUT)).await
+    let longest = plane.lifecycle.settings().lifetime_max;
+    let default = i64::try_from(longest.as_secs()).map_or(TIMEOUT, |longest| longest.min(TIMEOUT));
+    connect(&plane, &asker, &id, body.timeout.unwrap_or(default)).await
 }
 
 pub(super) async fn first_generation(

@@ -60,7 +60,8 @@ async fn create(
         }
     };
     let client = text(header::USER_AGENT.as_str()).unwrap_or_default();
-    let wish = wish(body, default_timeout, client)?;
+    let longest = plane.lifecycle.settings().lifetime_max;
+    let wish = wish(body, default_timeout.min(longest), client)?;
     let created = plane.lifecycle.create(&asker.caller, wish, key).await?;
     Ok((StatusCode::CREATED, Json(plane.sandbox(created))))
 }

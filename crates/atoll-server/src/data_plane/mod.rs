@@ -43,6 +43,7 @@ use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
 use crate::crowd::{Crowd, InCrowd};
 use crate::listener::ClientBody;
+use crate::silence::Talkative;
 use identity::Identity;
 use interceptor::{Admission, Call, Interceptor};
 use lifeline::{Tied, while_allowed};
@@ -56,6 +57,10 @@ const KEEPALIVE_DEFAULT_S: u64 = 90;
 const KEEPALIVE_MAX_S: u64 = 86_400;
 /// How long an answer that is no stream may be silent.
 const ANSWER_SILENCE: Duration = Duration::from_secs(120);
+/// How long the sender of a file or a question may be silent.
+const BODY_SILENCE: Duration = Duration::from_secs(660);
+/// The same for input of a command: longer than any sandbox lives.
+const INPUT_SILENCE: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Calls of guests.
 pub(crate) struct DataPlane {
@@ -157,10 +162,16 @@ impl DataPlane {
             user,
         };
         let asked = head.headers.clone();
-        let forwarded = sandbox
-            .live
-            .guest()
-            .forward(Request::from_parts(head, body), options);
+        // Who streams input to a command may be silent as long as the command runs.
+        let patience = if route.is_stream() {
+            INPUT_SILENCE
+        } else {
+            BODY_SILENCE
+        };
+        let forwarded = sandbox.live.guest().forward(
+            Request::from_parts(head, Talkative::new(body, patience)),
+            options,
+        );
         match while_allowed(lifeline.as_ref(), forwarded).await? {
             Ok(response) => Ok(pass_back(response, route, lifeline, in_crowd)),
             Err(error) => {

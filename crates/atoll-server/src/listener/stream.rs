@@ -39,7 +39,8 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// that expects TLS sees a connection that is closed.
 pub(super) fn turn_away(stream: &TcpStream) {
     const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n\
-        content-length: 0\r\nconnection: close\r\n\r\n";
+        content-type: application/json\r\ncontent-length: 56\r\nconnection: close\r\n\r\n\
+        {\"code\":503,\"message\":\"too many connections; try later\"}";
     // A fresh connection has room for this; if not, closing says enough.
     let _ = stream.try_write(NO_ROOM);
 }

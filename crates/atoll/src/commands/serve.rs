@@ -44,7 +44,10 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         () = stop.next() => return Ok(ExitCode::SUCCESS),
     };
     let lifecycle = node.lifecycle(home, home.runtime(isolation.tier)?)?;
-    let found = lifecycle.reconcile().await?;
+    let found = tokio::select! {
+        found = lifecycle.reconcile() => found?,
+        () = stop.next() => return Ok(ExitCode::SUCCESS),
+    };
     if found.taken_up + found.buried + found.reaped > 0 {
         eprintln!(
             "sandboxes of the server before: {} run on, {} had ended or were undone, {} were unknown and are ended",
@@ -203,8 +206,11 @@ fn url(address: SocketAddr) -> String {
 /// The domain of sandboxes when none was given: browsers and `curl` find every
 /// name below `localhost` on this host.
 fn local_domain(address: SocketAddr) -> Option<String> {
-    let is_here = address.ip().is_loopback() || address.ip().is_unspecified();
-    is_here.then(|| format!("localhost:{}", address.port()))
+    // Clients elsewhere would look for it on their own machine.
+    address
+        .ip()
+        .is_loopback()
+        .then(|| format!("localhost:{}", address.port()))
 }
 
 /// What is said when the server is ready.

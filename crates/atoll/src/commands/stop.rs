@@ -31,6 +31,12 @@ pub(crate) async fn stop(home: &Home, arguments: &StopArguments) -> anyhow::Resu
         let ended = lifecycle.end_all().await?;
         node.database.close().await;
         eprintln!("sandboxes ended: {}", ended.buried + ended.reaped);
+        if ended.left > 0 {
+            return Err(Hinted::error(
+                format!("{} sandboxes could not be ended now", ended.left),
+                "try again; `atoll doctor` checks what this host offers",
+            ));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -100,7 +100,7 @@ impl Server {
         let key = key.json()["key"].as_str().unwrap().to_owned();
         Self {
             running: None,
-            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
             announced: Value::Null,
             key,
             options: Vec::new(),
@@ -114,7 +114,9 @@ impl Server {
     }
 
     pub fn start_again_with(&mut self, variables: &[(&str, &str)]) {
-        let arguments = ["serve", "--listen", "127.0.0.1:0", "--json"];
+        // A free port the first time, and then the same: clients know it.
+        let listen = self.address.to_string();
+        let arguments = ["serve", "--listen", &listen, "--json"];
         let mut invocation = self.home.atoll(arguments).and(&self.options);
         for (name, value) in variables {
             invocation = invocation.env(name, value);

@@ -20,23 +20,32 @@ pub(crate) async fn logs(home: &Home, arguments: &LogsArguments) -> anyhow::Resu
     let sandbox = &arguments.sandbox;
     let client = server(home)?;
     let mut reader = Reader::new(&client, sandbox);
+    let mut has_ended = false;
     loop {
         match reader.news().await {
             Ok(entries) => {
-                let more = entries.len() >= PAGE as usize;
+                let has_news = !entries.is_empty();
                 for entry in entries {
                     show(&entry, arguments.json)?;
                 }
-                if more {
+                if has_news {
                     continue;
                 }
             }
-            // Its end is the end of its log, for who has seen it begin.
-            Err(ClientError::NotFound(_)) if reader.has_read => return Ok(ExitCode::SUCCESS),
             Err(error) => return Err(about(sandbox, error)),
         }
-        if !arguments.follow {
+        // A log is there for a while after its sandbox; nothing more comes then.
+        if !arguments.follow || has_ended {
             return Ok(ExitCode::SUCCESS);
+        }
+        has_ended = match client.get(sandbox).await {
+            Ok(_) => false,
+            // What was written last may have come after the last look.
+            Err(ClientError::NotFound(_)) => true,
+            Err(error) => return Err(error.into()),
+        };
+        if has_ended {
+            continue;
         }
         tokio::select! {
             () = tokio::time::sleep(FOLLOW_PAUSE) => {}
@@ -51,7 +60,6 @@ struct Reader<'a> {
     sandbox: &'a str,
     /// The moment of the last entry, and how many of that moment are read.
     last: Option<(String, usize)>,
-    has_read: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -60,7 +68,6 @@ impl<'a> Reader<'a> {
             client,
             sandbox,
             last: None,
-            has_read: false,
         }
     }
 
@@ -75,7 +82,6 @@ impl<'a> Reader<'a> {
             limit: Some(PAGE),
         };
         let mut entries = self.client.logs(self.sandbox, options).await?;
-        self.has_read = true;
         if let Some((moment, read)) = &self.last {
             let seen = entries
                 .iter()

@@ -41,7 +41,8 @@ pub(super) async fn compare(
     for group in copied.chunks(NAMES_AT_ONCE) {
         let sums = sums_inside(sandbox, group, &home).await?;
         for Copied { path, sum } in group {
-            if sums.get(path.as_str()).map(String::as_str) != Some(sum) {
+            let found = sums.get(&whole(path, &home));
+            if found != Some(sum) {
                 return Err(Hinted::error(
                     format!("the two sides of `{}` differ", harmless(path)),
                     "it may have changed meanwhile: copy again",
@@ -52,6 +53,15 @@ pub(super) async fn compare(
     Ok(())
 }
 
+/// A path that means the same to every program.
+fn whole(path: &str, home: &str) -> String {
+    match path.strip_prefix('~') {
+        Some("") => home.to_owned(),
+        Some(rest) if rest.starts_with('/') => format!("{home}{rest}"),
+        _ => path.to_owned(),
+    }
+}
+
 async fn sums_inside(
     sandbox: &Sandbox,
     group: &[Copied],
@@ -60,7 +70,7 @@ async fn sums_inside(
     // By a shell, so that a missing program has the status that shells give it.
     let script = "exec sha256sum --zero -- \"$@\"";
     let mut args = vec!["-c".to_owned(), script.to_owned(), "sha256sum".to_owned()];
-    args.extend(group.iter().map(|copied| copied.path.clone()));
+    args.extend(group.iter().map(|copied| whole(&copied.path, home)));
     let command = Command {
         cmd: "/bin/sh".to_owned(),
         args,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use atoll_client::{Code, Entry, EntryKind, GuestError, Sandbox};
+use atoll_client::{Code, EntryKind, GuestError, Sandbox};
 use sha2::{Digest as _, Sha256};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -38,7 +38,7 @@ pub(super) async fn download(
         ),
         error => error.into(),
     })?;
-    let target = place(&entry, target)?;
+    let target = place(source, entry.kind, target)?;
     let mut copied = Vec::new();
     let mut pending = vec![Step {
         source: source.to_owned(),
@@ -76,18 +76,23 @@ struct Step {
     depth: usize,
 }
 
-/// Where it goes: into a directory that is there, else to that very name.
-fn place(entry: &Entry, target: &str) -> anyhow::Result<PathBuf> {
+/// Where it goes: into a directory that is there, else to that very name. In
+/// there it is called what the user called it; what the sandbox says about
+/// its name could be the name of another file.
+fn place(source: &str, kind: EntryKind, target: &str) -> anyhow::Result<PathBuf> {
     let target = PathBuf::from(target);
-    if target.is_dir() {
-        // The root of a sandbox has no name.
-        return Ok(match entry.file_name() {
-            Ok(name) => target.join(name),
-            Err(_) if entry.kind == EntryKind::Directory => target,
-            Err(error) => return Err(error.into()),
-        });
+    if !target.is_dir() {
+        return Ok(target);
     }
-    Ok(target)
+    match (Path::new(source).file_name(), kind) {
+        (Some(name), _) if source != "~" => Ok(target.join(name)),
+        // A whole home or root: what is in it goes in there.
+        (_, EntryKind::Directory) => Ok(target),
+        _ => Err(Hinted::error(
+            format!("`{}` is no name of a file", harmless(source)),
+            "name the file",
+        )),
+    }
 }
 
 /// What is in a directory of the sandbox.
@@ -156,4 +161,35 @@ async fn create(target: &Path) -> anyhow::Result<File> {
     File::create(target)
         .await
         .with_context(|| format!("cannot write `{}`", target.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_called_what_the_user_called_them() {
+        let here = tempfile::tempdir().unwrap();
+        let directory = here.path().to_str().unwrap();
+        let placed = |source, kind| place(source, kind, directory).ok();
+        let file = EntryKind::File;
+        assert_eq!(
+            placed("/tmp/report.csv", file),
+            Some(here.path().join("report.csv"))
+        );
+        assert_eq!(
+            placed("report.csv", file),
+            Some(here.path().join("report.csv"))
+        );
+        for source in [".", "/", "~", "a/.."] {
+            assert_eq!(
+                placed(source, EntryKind::Directory),
+                Some(here.path().to_owned())
+            );
+            assert_eq!(placed(source, file), None, "{source}");
+        }
+        let new = here.path().join("new");
+        let placed = place("/x/y", file, new.to_str().unwrap()).unwrap();
+        assert_eq!(placed, new);
+    }
 }
