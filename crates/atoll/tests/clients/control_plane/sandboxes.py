@@ -4,6 +4,7 @@ Prints `ok NAME` for each case; any failure ends it.
 """
 
 import asyncio
+import os
 import time
 
 import e2b
@@ -103,3 +104,6 @@ async def asynchronous():
 
 synchronous()
 asyncio.run(asynchronous())
+
+# Without the interpreter's own end, at which the SDK's HTTP library sometimes aborts.
+os._exit(0)

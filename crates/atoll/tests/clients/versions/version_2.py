@@ -1,6 +1,7 @@
 """What E2B's Python SDKs of version 2 share, by address or by name."""
 
 import asyncio
+import os
 
 from e2b import AsyncSandbox, CommandExitException, Sandbox
 
@@ -53,3 +54,6 @@ async def asynchronous():
 
 asyncio.run(asynchronous())
 case("asynchronous")
+
+# Without the interpreter's own end, at which the SDK's HTTP library sometimes aborts.
+os._exit(0)
