@@ -36,6 +36,8 @@ const ANSWER_BOUND: Duration = Duration::from_secs(30);
 const FAREWELL_BOUND: Duration = Duration::from_secs(5);
 /// Pause between two looks at a record that is being written.
 const RECORD_PAUSE: Duration = Duration::from_millis(5);
+/// With less, gVisor's kernel takes longer to start a program than anybody waits.
+const GVISOR_CPU_MILLIS_MIN: u64 = 50;
 const DIAL_BOUND: Duration = Duration::from_secs(5);
 /// A connection into a kernel of user space that is silent this long is asked
 /// whether it lives; after so many questions without an answer it is broken.
@@ -172,6 +174,17 @@ fn refuse_what_the_tier_lacks(tier: Tier, spec: &SandboxSpec) -> Result<(), Crea
             what: "the gvisor tier cannot limit the number of files and directories: they are kept in the sandbox's memory".to_owned(),
             hint: Some("leave the limit of inodes out (memory bounds them), or choose `--isolation container`".to_owned()),
         }),
+        (Tier::Gvisor, None) if spec.limits.cpu_millis < GVISOR_CPU_MILLIS_MIN => {
+            Err(CreateError::Host {
+                what: format!(
+                    "{}m CPUs are too few for the gvisor tier, whose own kernel needs some",
+                    spec.limits.cpu_millis
+                ),
+                hint: Some(format!(
+                    "allow at least {GVISOR_CPU_MILLIS_MIN}m CPUs, or choose `--isolation container`"
+                )),
+            })
+        }
         (Tier::Microvm, _) => Err(CreateError::Host {
             what: "the microvm tier is not part of this version of Atoll".to_owned(),
             hint: Some("choose `--isolation gvisor` or `--isolation container`".to_owned()),

@@ -467,9 +467,19 @@ fn impossible_limits_are_refused_before_anything_is_made() {
 #[test]
 fn the_smallest_limits_still_run_a_program() {
     let home = second_home();
+    let smallest_cpus = match tier() {
+        Tier::Gvisor => {
+            let refused = home.run(["run", "--cpus", "0.049", "-l", "bash", "-c", "echo 42"]);
+            assert_eq!((refused.code, refused.stdout.as_str()), (125, ""));
+            let what = "error: cannot create the sandbox: 49m CPUs are too few for the gvisor tier";
+            assert!(refused.stderr.starts_with(what), "{refused:#?}");
+            "0.05"
+        }
+        _ => "0.01",
+    };
     for (arguments, code) in [
         (["--memory", "16M"], "echo 42"),
-        (["--cpus", "0.01"], "echo 42"),
+        (["--cpus", smallest_cpus], "echo 42"),
         (["--pids", "8"], "echo 42"),
         (["--disk", "16M"], "echo 42 > f; cat f"),
         (["--inodes", "256"], "echo 42 > f; cat f"),
