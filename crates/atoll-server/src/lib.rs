@@ -28,6 +28,7 @@ mod body;
 pub mod control_plane;
 mod crowd;
 mod data_plane;
+mod leash;
 mod listener;
 mod proxy;
 mod routing;

@@ -9,6 +9,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use crate::body::{AnswerBody, BodyError, Broken};
 use crate::crowd::InCrowd;
+use crate::leash::Leashed;
 
 /// What `work` comes to, unless the right to it ends first.
 pub(super) async fn while_allowed<T>(
@@ -34,24 +35,31 @@ fn because(over: Over) -> Broken {
 }
 
 /// A body that breaks with a lifeline, and counts as long as it is there.
-pub(super) struct Tied {
+pub(super) fn tied(
     body: AnswerBody,
-    /// Absent when nobody's right ends it.
-    broken: Option<Pin<Box<dyn Future<Output = Over> + Send>>>,
+    lifeline: Option<Lifeline>,
+    in_crowd: InCrowd,
+) -> Leashed<Counted> {
+    let counted = Counted {
+        body,
+        _in_crowd: in_crowd,
+    };
+    Leashed::new(counted, async move {
+        match lifeline {
+            Some(lifeline) => because(lifeline.broken().await),
+            // Nobody's right ends it.
+            None => std::future::pending().await,
+        }
+    })
+}
+
+/// A body that is one of a crowd.
+pub(super) struct Counted {
+    body: AnswerBody,
     _in_crowd: InCrowd,
 }
 
-impl Tied {
-    pub(super) fn new(body: AnswerBody, lifeline: Option<Lifeline>, in_crowd: InCrowd) -> Self {
-        Self {
-            body,
-            broken: lifeline.map(|lifeline| Box::pin(lifeline.broken()) as Pin<Box<_>>),
-            _in_crowd: in_crowd,
-        }
-    }
-}
-
-impl Body for Tied {
+impl Body for Counted {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -59,11 +67,6 @@ impl Body for Tied {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(broken) = &mut self.broken
-            && let Poll::Ready(over) = broken.as_mut().poll(context)
-        {
-            return Poll::Ready(Some(Err(because(over).into())));
-        }
         Pin::new(&mut self.body).poll_frame(context)
     }
 

@@ -46,7 +46,7 @@ use crate::listener::ClientBody;
 use crate::silence::Talkative;
 use identity::Identity;
 use interceptor::{Admission, Call, Interceptor};
-use lifeline::{Tied, while_allowed};
+use lifeline::{tied, while_allowed};
 use ownership::Ownership;
 
 /// How long a stream may be silent beyond what its client asked a sign of life for.
@@ -195,7 +195,7 @@ fn pass_back(
     } else {
         response.map(streamed)
     };
-    response.map(|body| streamed(Tied::new(body, lifeline, in_crowd)))
+    response.map(|body| streamed(tied(body, lifeline, in_crowd)))
 }
 
 /// How long an answer may be silent.

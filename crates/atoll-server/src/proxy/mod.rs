@@ -38,6 +38,7 @@ use tokio::time::timeout;
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
 use crate::crowd::{Crowd, InCrowd};
+use crate::leash::Leashed;
 use crate::listener::{Client, ClientBody};
 use crate::silence::Talkative;
 use connection::{Connection, OpenError, RequestBody, SendError};
@@ -157,16 +158,12 @@ impl Proxy {
         }
         let (head, body) = response.into_parts();
         let head = response::passed(head, &method, visit.authority.as_ref());
-        let body = Passing::new(
-            body,
-            connection,
-            Arc::clone(upstream),
-            visit.port,
-            end,
-            in_use,
-        );
-        let body = streamed(Talkative::new(body, SILENCE_BOUND));
-        Ok(Response::from_parts(head, body))
+        let body = Passing::new(body, connection, Arc::clone(upstream), visit.port, in_use);
+        let body = Leashed::new(Talkative::new(body, SILENCE_BOUND), async move {
+            end.reached().await;
+            Broken("the sandbox has ended")
+        });
+        Ok(Response::from_parts(head, streamed(body)))
     }
 
     /// The request as the service gets it.

@@ -4,23 +4,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use atoll_control::identity::SandboxEnd;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::connection::Connection;
 use super::upstream::Upstream;
-use crate::body::{BodyError, Broken};
+use crate::body::BodyError;
 use crate::crowd::InCrowd;
 
-/// A body that hands its connection back when it was read to its end, closes
-/// it when it is dropped before that, and breaks when the sandbox ends.
+/// A body that hands its connection back when it was read to its end, and
+/// closes it when it is dropped before that.
 pub(super) struct Passing {
     body: Incoming,
     connection: Option<Connection>,
     upstream: Arc<Upstream>,
     port: u16,
-    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
     _in_use: InCrowd,
 }
 
@@ -30,7 +28,6 @@ impl Passing {
         connection: Connection,
         upstream: Arc<Upstream>,
         port: u16,
-        end: SandboxEnd,
         in_use: InCrowd,
     ) -> Self {
         let mut passing = Self {
@@ -38,7 +35,6 @@ impl Passing {
             connection: Some(connection),
             upstream,
             port,
-            ended: Box::pin(end.reached()),
             _in_use: in_use,
         };
         if passing.body.is_end_stream() {
@@ -62,11 +58,6 @@ impl Body for Passing {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let is_over = self.connection.is_none();
-        if !is_over && self.ended.as_mut().poll(context).is_ready() {
-            self.connection = None;
-            return Poll::Ready(Some(Err(Broken("the sandbox has ended").into())));
-        }
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
             Some(Err(_)) => self.connection = None,
