@@ -66,7 +66,7 @@ pub use gateway::{ByteStream, Connecting, Dialer, Gateway};
 pub use input::{ProcessInput, Signal};
 pub use local::LocalFile;
 pub use messages::FRAME_BYTES_MAX;
-pub use passage::{Call, CodeCall, Route};
+pub use passage::{Call, CodeCall, Route, Service};
 pub use process::{Command, Process, ProcessEvent, PtySize};
 pub use user::ForwardedUser;
 pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions};

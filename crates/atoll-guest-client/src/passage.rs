@@ -2,6 +2,7 @@
 //! answer reaches the client. Lists of what may pass: a name that is new or
 //! written in another way does not.
 
+use atoll_protocol::{CODE_PORT, ENVD_PORT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 use crate::error::GuestError;
@@ -63,6 +64,38 @@ pub enum Route {
     Stream(Call),
     /// A request to the code interpreter.
     Code(CodeCall),
+}
+
+/// What of the guest a request is for. It serves both on one port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Service {
+    /// Commands and files.
+    #[default]
+    Envd,
+    /// The code interpreter.
+    Code,
+}
+
+impl Service {
+    /// The route of a request to it, by its exact spelling.
+    ///
+    /// # Errors
+    /// [`GuestError::NotForwarded`] for everything that has none.
+    pub fn route(self, method: &Method, uri: &Uri) -> Result<Route, GuestError> {
+        match self {
+            Self::Envd => Route::of(method, uri),
+            Self::Code => Route::of_code(method, uri),
+        }
+    }
+
+    /// The port at which clients look for it.
+    #[must_use]
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Envd => ENVD_PORT,
+            Self::Code => CODE_PORT,
+        }
+    }
 }
 
 /// Requests to the code interpreter.

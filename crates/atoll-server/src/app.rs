@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use atoll_control::identity::Access;
 use atoll_control::running::RunningSandboxes;
+use atoll_guest_client::Service;
 use atoll_protocol::{CODE_PORT, ENVD_PORT, PASSAGE_PORT};
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode};
@@ -14,7 +15,7 @@ use hyper_util::service::TowerToHyperService;
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
 use crate::crowd::Crowd;
-use crate::data_plane::{DataPlane, GuestPort};
+use crate::data_plane::DataPlane;
 use crate::listener::{Bounds, Client, ClientBody};
 use crate::proxy::Proxy;
 use crate::routing::{self, Destination, Names};
@@ -87,8 +88,8 @@ impl App {
             Destination::Sandbox { id, port } => (id, port),
         };
         match port {
-            ENVD_PORT => return self.data_plane.call(&id, GuestPort::Envd, request).await,
-            CODE_PORT => return self.data_plane.call(&id, GuestPort::Code, request).await,
+            ENVD_PORT => return self.data_plane.call(&id, Service::Envd, request).await,
+            CODE_PORT => return self.data_plane.call(&id, Service::Code, request).await,
             _ => {}
         }
         let Some(sandbox) = self.running.get(&id) else {

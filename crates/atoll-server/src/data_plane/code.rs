@@ -6,10 +6,9 @@
 //! cannot send one, its name has to be enough.
 
 use atoll_control::running::CodeAccess;
-use atoll_guest_client::{CodeCall, Route};
+use atoll_guest_client::{CodeCall, Route, Service};
 use http::{Response, StatusCode};
 
-use super::GuestPort;
 use super::interceptor::{Call, Interceptor, Refusal, Verdict};
 use crate::answer;
 use crate::body::AnswerBody;
@@ -33,9 +32,9 @@ pub(super) struct TrafficToken;
 
 impl Interceptor for TrafficToken {
     fn admit<'a>(&'a self, call: &'a mut Call<'_>) -> Verdict<'a> {
-        let verdict = match call.port {
-            GuestPort::Envd => Ok(()),
-            GuestPort::Code => {
+        let verdict = match call.service {
+            Service::Envd => Ok(()),
+            Service::Code => {
                 check_traffic_token(call.sandbox, &call.head.headers).map_err(|failure| {
                     Refusal::Unreachable(failure, call.sandbox.id.as_str().to_owned())
                 })

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use atoll_control::identity::Pass;
 use atoll_control::running::Running;
-use atoll_guest_client::Route;
+use atoll_guest_client::{Route, Service};
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
-use super::GuestPort;
 use crate::answer::{self, Failure};
 use crate::body::AnswerBody;
 
@@ -26,7 +25,7 @@ pub(super) trait Interceptor: Send + Sync {
 /// A call of a guest that was not made yet.
 pub(super) struct Call<'c> {
     pub(super) sandbox: &'c Arc<Running>,
-    pub(super) port: GuestPort,
+    pub(super) service: Service,
     pub(super) route: Route,
     /// Of the client's request.
     pub(super) head: &'c Parts,

@@ -38,10 +38,10 @@ use std::time::Duration;
 use atoll_control::identity::Access;
 use atoll_control::running::RunningSandboxes;
 use atoll_guest_client::{
-    CodeCall, FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, GuestError, Route, bounded_frames,
+    CodeCall, FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, Service, bounded_frames,
 };
-use atoll_protocol::{CODE_KEEPALIVE, CODE_PORT, ENVD_PORT, KEEPALIVE_HEADER};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use atoll_protocol::{CODE_KEEPALIVE, KEEPALIVE_HEADER};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
@@ -65,31 +65,6 @@ const ANSWER_SILENCE: Duration = Duration::from_secs(120);
 const BODY_SILENCE: Duration = Duration::from_secs(660);
 /// The same for input of a command: longer than any sandbox lives.
 const INPUT_SILENCE: Duration = Duration::from_secs(366 * 24 * 3600);
-
-/// Which of the guest's ports a client means. Inside there is one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GuestPort {
-    /// Commands and files.
-    Envd,
-    /// The code interpreter.
-    Code,
-}
-
-impl GuestPort {
-    fn route(self, method: &Method, uri: &Uri) -> Result<Route, GuestError> {
-        match self {
-            Self::Envd => Route::of(method, uri),
-            Self::Code => Route::of_code(method, uri),
-        }
-    }
-
-    fn number(self) -> u16 {
-        match self {
-            Self::Envd => ENVD_PORT,
-            Self::Code => CODE_PORT,
-        }
-    }
-}
 
 /// Calls of guests.
 pub(crate) struct DataPlane {
@@ -123,13 +98,13 @@ impl DataPlane {
     pub(crate) async fn call(
         &self,
         id: &str,
-        port: GuestPort,
+        service: Service,
         request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
         }
-        self.answer(id, port, request).await.map(cors::readable)
+        self.answer(id, service, request).await.map(cors::readable)
     }
 
     /// `/files` without the name of a sandbox: of the one whose token is shown,
@@ -143,7 +118,7 @@ impl DataPlane {
         }
         match identity::sandbox_of(&self.access, &request) {
             // Once more, among the tokens of that sandbox, as for everybody else.
-            Ok(id) => self.call(id.as_str(), GuestPort::Envd, request).await,
+            Ok(id) => self.call(id.as_str(), Service::Envd, request).await,
             Err(refusal) => Ok(cors::readable(refusal.answer(request.headers()))),
         }
     }
@@ -151,10 +126,10 @@ impl DataPlane {
     async fn answer(
         &self,
         id: &str,
-        port: GuestPort,
+        service: Service,
         request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
-        let Ok(route) = port.route(request.method(), request.uri()) else {
+        let Ok(route) = service.route(request.method(), request.uri()) else {
             return Ok(answer::unknown_path(request.uri().path()));
         };
         let Some(sandbox) = self.running.get(id) else {
@@ -171,7 +146,7 @@ impl DataPlane {
         let (head, body) = request.into_parts();
         let mut call = Call {
             sandbox: &sandbox,
-            port,
+            service,
             route,
             head: &head,
             admission: Admission::None,
@@ -197,6 +172,7 @@ impl DataPlane {
             return while_allowed(&tie, measured).await;
         }
         let options = ForwardOptions {
+            service,
             silence: Some(silence(route, &head.headers)),
             user,
         };
@@ -212,12 +188,12 @@ impl DataPlane {
             options,
         );
         match while_allowed(&tie, forwarded).await? {
-            Ok(response) if port == GuestPort::Code && route == Route::Read => {
+            Ok(response) if service == Service::Code && route == Route::Read => {
                 Ok(code::health(response.status()))
             }
             Ok(response) => Ok(pass_back(response, route, tie, in_crowd)),
             Err(error) => {
-                let told = trouble::answer(error, (port, route), &sandbox, &asked);
+                let told = trouble::answer(error, (service, route), &sandbox, &asked);
                 while_allowed(&tie, told).await?
             }
         }

@@ -5,12 +5,12 @@
 //! the proxy says it, which all of them know.
 
 use atoll_control::running::Running;
-use atoll_guest_client::{Code, GuestError, Route};
+use atoll_guest_client::{Code, GuestError, Route, Service};
 use atoll_protocol::connect::{FLAG_END_OF_STREAM, encode_frame};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use super::{GuestPort, stream_type};
+use super::stream_type;
 use crate::answer::{self, Failure, has_ended};
 use crate::body::{AnswerBody, Broken, whole};
 
@@ -20,7 +20,7 @@ use crate::body::{AnswerBody, Broken, whole};
 /// When the client's own request broke, and nobody is there to be told.
 pub(super) async fn answer(
     error: GuestError,
-    (port, route): (GuestPort, Route),
+    (service, route): (Service, Route),
     sandbox: &Running,
     asked: &HeaderMap,
 ) -> Result<Response<AnswerBody>, Broken> {
@@ -30,7 +30,7 @@ pub(super) async fn answer(
             let failure = if has_ended(sandbox).await {
                 Failure::SandboxNotFound
             } else {
-                Failure::PortClosed(port.number())
+                Failure::PortClosed(service.port())
             };
             return Ok(failure.answer(sandbox.id.as_str(), asked));
         }
