@@ -36,6 +36,7 @@ _FIGURES = "module://matplotlib_inline.backend_inline"
 def _preload(names):
     sys.modules[_ABSENT] = None
     try:
+        import ipykernel.debugger  # noqa: F401  notes that there is none
         import ipykernel.ipkernel  # noqa: F401
         import ipykernel.kernelapp
         import ipykernel.zmqshell  # noqa: F401
@@ -43,14 +44,21 @@ def _preload(names):
         del sys.modules[_ABSENT]
     # What each kernel would otherwise import at its start or in its first cell.
     for name in (
-        "IPython.core.completer",
-        "IPython.core.magics",
+        "IPython.core.completerlib",
+        "IPython.core.debugger",
+        "IPython.core.logger",
+        "IPython.core.magics.osm",
+        "IPython.core.oinspect",
         "IPython.extensions.storemagic",
-        "asyncio",
-        "inspect",
+        "cProfile",
+        "faulthandler",
         "matplotlib_inline.config",
+        "pdb",
+        "pygments.formatters.terminal256",
         "random",
+        "stack_data",
         "tornado.platform.asyncio",
+        "unicodedata",
         *names,
     ):
         try:

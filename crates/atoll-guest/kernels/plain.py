@@ -111,7 +111,7 @@ class _Stream:
         # Says that everything before it was read.
         self.mark, self.marked = os.urandom(16), threading.Event()
         threading.Thread(target=self.pump, daemon=True).start()
-        setattr(sys, name, io.TextIOWrapper(open(number, "wb", 0, closefd=False), "utf-8", "backslashreplace", write_through=True))
+        setattr(sys, name, io.TextIOWrapper(open(number, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True))
 
     def settle(self):
         try:
