@@ -64,12 +64,12 @@ impl Ear {
         }
     }
 
-    /// One of the connections is gone.
+    /// Nothing more will be published.
     pub(super) fn lose(&self) {
         self.lost.send_replace(true);
     }
 
-    /// Waits until one of the connections is gone.
+    /// Waits until nothing more is published.
     pub(super) async fn lost(&self) {
         // The sender lives as long as `self`.
         let _ = self.lost.subscribe().wait_for(|lost| *lost).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use atoll_protocol::CODE_KEEPALIVE;
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, interval_at, sleep_until, timeout};
 
 use super::context::Seat;
 use super::kernel::Kernel;
@@ -25,12 +25,13 @@ const LAST_WORDS_BOUND: Duration = Duration::from_millis(300);
 /// How long a kernel whose connection is gone may take to end.
 const END_BOUND: Duration = Duration::from_millis(300);
 
-/// How long a kernel that has answered may take to say that it is idle. Some
-/// drop what they publish when it is more than they can keep.
+/// How long a kernel may be silent between its answer and that it is idle,
+/// whichever comes first. Some drop what they publish when it is more than
+/// they can keep.
 const IDLE_BOUND: Duration = Duration::from_secs(2);
 
 /// How long a kernel has for an interrupt, and how often it is told.
-const INTERRUPT_BOUND: Duration = Duration::from_secs(4);
+const INTERRUPT_BOUND: Duration = Duration::from_secs(6);
 const INTERRUPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long setting variables may take.
@@ -199,22 +200,29 @@ async fn execute(kernel: &mut Kernel, code: &str, client: &mpsc::Sender<Bytes>) 
     .await
 }
 
-/// Interrupts the kernel until it is idle; `None` when it does not stop.
+/// Interrupts the kernel until it is free; `None` when it does not stop.
 async fn interrupt(kernel: &mut Kernel) -> Option<Outcome> {
-    let deadline = Instant::now() + INTERRUPT_BOUND;
-    while Instant::now() < deadline {
-        kernel.interrupt().await;
-        // Idle is who answers the next question.
-        let request = ExecuteRequest::silent("");
-        let run = follow(kernel, &request, Audience::Nobody);
-        match timeout(INTERRUPT_AGAIN, run).await {
-            // One that was in line before it may have been given up with it.
-            Ok(Outcome::Done | Outcome::Aborted) => return Some(Outcome::ClientGone),
-            Ok(outcome) => return Some(outcome),
-            Err(_) => {}
+    let process = kernel.process.clone();
+    let by_signal = kernel.is_interrupted_by_signal();
+    kernel.interrupt().await;
+    // Free is who answers the next question.
+    let request = ExecuteRequest::silent("");
+    let answered = follow(kernel, &request, Audience::Nobody);
+    let deadline = sleep_until(Instant::now() + INTERRUPT_BOUND);
+    let mut again = interval_at(Instant::now() + INTERRUPT_AGAIN, INTERRUPT_AGAIN);
+    tokio::pin!(answered, deadline);
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut answered => return Some(match outcome {
+                // A question that waited may be given up with the code before it.
+                Outcome::Done | Outcome::Aborted => Outcome::ClientGone,
+                outcome => outcome,
+            }),
+            () = &mut deadline => return None,
+            _ = again.tick(), if by_signal => process.interrupt(),
         }
     }
-    None
 }
 
 /// Who hears of an execution.
@@ -274,9 +282,10 @@ async fn follow(
     let (mut told, mut progress) = (Told::default(), Progress::default());
     let mut spoke = Instant::now();
     let mut ended: Option<(Exit, Instant)> = None;
-    let mut answered = None;
+    let mut other_half = None;
     let outcome = loop {
-        if progress.is_answered && progress.is_idle {
+        // What nobody hears need not be waited for.
+        if progress.is_answered && (progress.is_idle || !audience.is_there()) {
             break if progress.is_aborted {
                 Outcome::Aborted
             } else {
@@ -291,9 +300,6 @@ async fn follow(
                     return ended_or_lost(&process).await;
                 };
                 progress.note(&message);
-                if progress.is_answered && answered.is_none() {
-                    answered = Some(Instant::now() + IDLE_BOUND);
-                }
                 if audience.is_there() {
                     for line in told.lines(&message) {
                         if let Err(outcome) = audience.tell(line).await {
@@ -302,6 +308,9 @@ async fn follow(
                         spoke = Instant::now();
                     }
                 }
+                if progress.is_answered || progress.is_idle {
+                    other_half = Some(Instant::now() + IDLE_BOUND);
+                }
             }
             exit = process.exited(), if ended.is_none() => {
                 ended = Some((exit, Instant::now() + LAST_WORDS_BOUND));
@@ -309,17 +318,11 @@ async fn follow(
             () = at(ended.map(|(_, until)| until)), if ended.is_some() => {
                 break Outcome::Ended(ended.map_or(Exit::Unknown, |(exit, _)| exit));
             }
-            () = ear.lost(), if ended.is_none() => {
-                // What was said before is heard before.
-                while let Ok(message) = heard.try_recv() {
-                    progress.note(&message);
-                    for line in told.lines(&message) {
-                        let _ = audience.tell(line).await;
-                    }
-                }
-                break ended_or_lost(&process).await;
+            // All that was said before has been heard above.
+            () = ear.lost() => break ended_or_lost(&process).await,
+            () = at(other_half), if other_half.is_some() => {
+                break if progress.is_answered { Outcome::Done } else { Outcome::Lost };
             }
-            () = at(answered), if answered.is_some() => break Outcome::Done,
             () = sleep_until(spoke + CODE_KEEPALIVE), if audience.is_there() => {
                 if let Err(outcome) = audience.tell(telling::keepalive()).await {
                     return outcome;
@@ -328,14 +331,9 @@ async fn follow(
             }
         }
     };
-    if audience.is_there()
-        && let Some(line) = told.last_words()
-        && let Err(outcome) = audience.tell(line).await
-        && outcome == Outcome::ClientGone
-        && !matches!(outcome, Outcome::Ended(_))
-    {
-        // The code is through; there is nothing to interrupt.
-        return Outcome::Done;
+    if let Some(line) = told.last_words() {
+        // The code is through: there is nothing to interrupt for who is gone.
+        let _ = audience.tell(line).await;
     }
     outcome
 }

@@ -95,6 +95,14 @@ impl Kernel {
         }
     }
 
+    /// Whether a signal breaks off what it does.
+    pub(super) fn is_interrupted_by_signal(&self) -> bool {
+        match &self.speech {
+            Speech::Jupyter { interrupt, .. } => *interrupt == InterruptMode::Signal,
+            Speech::Plain(_) => true,
+        }
+    }
+
     /// Breaks off what it does.
     pub(super) async fn interrupt(&mut self) {
         if let Speech::Jupyter {
@@ -135,5 +143,4 @@ pub(super) async fn hear(mut receiver: zmtp::Receiver, ear: Ear) {
             ear.hear(message).await;
         }
     }
-    ear.lose();
 }

@@ -419,7 +419,12 @@ async fn connect(
     let (answers, mut shell) = sockets.open(sockets.shell, Role::Dealer).await?;
     let (_, control) = sockets.open(sockets.control, Role::Dealer).await?;
     let ear = Ear::new();
-    tokio::spawn(hear(published, ear.clone()));
+    let published_ear = ear.clone();
+    tokio::spawn(async move {
+        hear(published, published_ear.clone()).await;
+        // Everything that it published was heard by now.
+        published_ear.lose();
+    });
     tokio::spawn(hear(answers, ear.clone()));
 
     #[derive(Serialize)]

@@ -31,6 +31,9 @@ const FIELDS: [(&str, &str); 12] = [
     ("e2b/chart", "chart"),
 ];
 
+/// How often lists and objects may be within each other.
+const DEPTH_MAX: usize = 100;
+
 /// Longest escape within a JSON string, twice: half a surrogate pair goes too.
 const ESCAPE_BYTES_MAX: usize = 12;
 
@@ -164,7 +167,7 @@ impl Told {
                 continue;
             };
             let json = value.get();
-            if json == "null" {
+            if json == "null" || is_too_deep(json) {
                 continue;
             }
             line.push_str(&format!(",\"{field}\":"));
@@ -184,7 +187,7 @@ impl Told {
         line.push_str(&format!(r#","is_main_result":{is_main},"extra":{{"#));
         let mut is_first = true;
         for (kind, value) in &bundle.data {
-            if FIELDS.iter().any(|(known, _)| known == kind) {
+            if FIELDS.iter().any(|(known, _)| known == kind) || is_too_deep(value.get()) {
                 continue;
             }
             if !std::mem::take(&mut is_first) {
@@ -235,6 +238,26 @@ fn output(name: &str, quoted: &str) -> Bytes {
 fn finish(mut line: String) -> Bytes {
     line.push_str("}\n");
     line.into()
+}
+
+/// Whether lists and objects are within each other so often that a client
+/// could not read them. The text of such a result is still told.
+fn is_too_deep(json: &str) -> bool {
+    let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
+    for byte in json.bytes() {
+        match (is_text, byte) {
+            (true, _) if is_escaped => is_escaped = false,
+            (true, b'\\') => is_escaped = true,
+            (_, b'"') => is_text = !is_text,
+            (false, b'[' | b'{') => depth += 1,
+            (false, b']' | b'}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return true;
+        }
+    }
+    false
 }
 
 /// What is between the quotes of a JSON string.
@@ -368,6 +391,26 @@ mod tests {
             said(Kind::DisplayData, r#"{"data":{"text/latex":"$x$"}}"#),
             [json!({"type": "result", "latex": "$x$", "is_main_result": false, "extra": {}})]
         );
+    }
+
+    #[test]
+    fn what_no_client_could_read_is_left_out() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let shown = |json: &str| {
+            let content = format!(
+                r#"{{"data":{{"text/plain":"t","application/json":{json},"x/y":{json}}}}}"#
+            );
+            let line = said(Kind::ExecuteResult, &content).remove(0);
+            (
+                line["text"] == "t",
+                line.get("json").is_some(),
+                line["extra"].get("x/y").is_some(),
+            )
+        };
+        assert_eq!(shown(&nested(DEPTH_MAX)), (true, true, true));
+        assert_eq!(shown(&nested(DEPTH_MAX + 1)), (true, false, false));
+        let text = format!(r#""\"{}""#, "[".repeat(1000));
+        assert_eq!(shown(&text), (true, true, true));
     }
 
     #[test]
