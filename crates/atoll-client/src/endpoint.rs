@@ -9,8 +9,6 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use serde::{Deserialize, Serialize};
 
-use atoll_protocol::ENVD_PORT;
-
 /// Zone of E2B itself.
 const DEFAULT_DOMAIN: &str = "e2b.app";
 
@@ -210,15 +208,16 @@ impl Endpoint {
         }
     }
 
-    /// Where the guest of a sandbox is reached.
+    /// Where a port of the guest of a sandbox is reached.
     pub(crate) fn guest_of(
         &self,
         sandbox: &str,
+        port: u16,
         domain: Option<&str>,
     ) -> Result<Address, EndpointError> {
         match &self.shared {
             Some(address) => Ok(address.clone()),
-            None => Address::secure(&self.host(sandbox, ENVD_PORT, domain)),
+            None => Address::secure(&self.host(sandbox, port, domain)),
         }
     }
 
@@ -230,6 +229,8 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
+    use atoll_protocol::ENVD_PORT;
+
     use super::*;
 
     fn from(variables: &[(&str, &str)]) -> Result<Endpoint, EndpointError> {
@@ -240,7 +241,7 @@ mod tests {
     }
 
     fn guest(endpoint: &Endpoint) -> String {
-        let address = endpoint.guest_of("iabc", None).unwrap();
+        let address = endpoint.guest_of("iabc", ENVD_PORT, None).unwrap();
         address.uri("/health").unwrap().to_string()
     }
 

@@ -3,6 +3,7 @@ guest whatever the code that it is asked to run says."""
 
 import json
 import os
+import signal
 import socket
 import struct
 import sys
@@ -127,6 +128,7 @@ def listen(port, serve):
     threading.Thread(target=lambda: serve(listener.accept()[0]), daemon=True).start()
 
 
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 listen(connection["iopub_port"], iopub)
 listen(connection["shell_port"], shell)
 listen(connection["control_port"], control)

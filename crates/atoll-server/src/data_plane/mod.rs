@@ -129,11 +129,13 @@ impl DataPlane {
         service: Service,
         request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
-        let Ok(route) = service.route(request.method(), request.uri()) else {
-            return Ok(answer::unknown_path(request.uri().path()));
-        };
-        let Some(sandbox) = self.running.get(id) else {
+        let route = service.route(request.method(), request.uri());
+        let sandbox = self.running.get(id);
+        if sandbox.is_none() && (route.is_ok() || service == Service::Code) {
             return Ok(Failure::SandboxNotFound.answer(id, request.headers()));
+        }
+        let (Ok(route), Some(sandbox)) = (route, sandbox) else {
+            return Ok(answer::unknown_path(request.uri().path()));
         };
         let Some(in_crowd) = self.crowd.enter(id) else {
             return Ok(trouble::too_many(
