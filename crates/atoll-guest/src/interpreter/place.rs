@@ -11,7 +11,8 @@ use crate::boot::is_init;
 use crate::users::User;
 
 /// Everything that Python reads, by name.
-const PROGRAMS: [(&str, &str); 3] = [
+const PROGRAMS: [(&str, &str); 4] = [
+    ("charts.py", include_str!("../../kernels/charts.py")),
     ("forkserver.py", include_str!("../../kernels/forkserver.py")),
     ("hooks.py", include_str!("../../kernels/hooks.py")),
     ("plain.py", include_str!("../../kernels/plain.py")),
