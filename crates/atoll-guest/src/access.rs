@@ -213,8 +213,9 @@ pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request
             "the first /init must set an access token",
         );
     }
+    let is_warm = init.warm_kernels == Some(true);
     settings.apply(init);
-    if let Some(interpreter) = head.extensions.get::<Interpreter>() {
+    if is_warm && let Some(interpreter) = head.extensions.get::<Interpreter>() {
         interpreter.warm();
     }
     if is_init() {

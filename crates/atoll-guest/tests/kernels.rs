@@ -10,7 +10,9 @@
 mod support;
 
 use atoll_guest_client::{CodeToRun, GuestError, NewContext};
-use support::code::{follow, guest_with_kernels, in_context, printed, python, ran, run};
+use support::code::{
+    follow, guest_with, guest_with_kernels, in_context, kernels, printed, python, ran, run,
+};
 use support::runs;
 
 #[tokio::test]
@@ -460,6 +462,44 @@ async fn a_kernel_without_its_streams_goes_on() {
         "StdinNotImplementedError"
     );
     assert_eq!(ran(&guest.client, "1 + 1").await.text(), "2");
+}
+
+#[tokio::test]
+async fn other_kernels_run_in_processes_of_their_own_also_over_ports() {
+    let program = kernels().join("bin/python");
+    let (place, path) = support::place();
+    std::fs::create_dir(place.path().join("bin")).unwrap();
+    for transport in ["ipc", "tcp"] {
+        let spec = place.path().join("share/jupyter/kernels").join(transport);
+        std::fs::create_dir_all(&spec).unwrap();
+        let json = serde_json::json!({
+            "argv": [program, "-X", "utf8", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+            "env": {"OF_THE_KERNEL": "yes"},
+            "metadata": {"transport": transport},
+        });
+        std::fs::write(spec.join("kernel.json"), json.to_string()).unwrap();
+    }
+    let guest = guest_with(&format!("{path}/bin")).await;
+    for transport in ["ipc", "tcp"] {
+        let code = |text: &str| CodeToRun {
+            language: Some(transport.to_owned()),
+            ..python(text)
+        };
+        let look = "import os; os.environ['OF_THE_KERNEL'], os.environ['SANDBOX_VARIABLE']";
+        let first = run(&guest.client, &code(look)).await;
+        assert_eq!(first.text(), "('yes', 'from-init')", "{transport}");
+        let mut endless = guest
+            .client
+            .run_code(&code("kept = 1\nprint('runs')\nwhile True: pass"))
+            .await
+            .unwrap();
+        printed(&mut endless, "runs").await;
+        drop(endless);
+        assert_eq!(run(&guest.client, &code("kept")).await.text(), "1");
+        let died = run(&guest.client, &code("os._exit(7)")).await;
+        assert!(died.error().value.contains("exit status 7"), "{died:?}");
+        assert_eq!(run(&guest.client, &code("1 + 1")).await.text(), "2");
+    }
 }
 
 #[tokio::test]

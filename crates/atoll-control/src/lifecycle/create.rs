@@ -195,6 +195,7 @@ impl Creation {
                 env_vars: Some(variables),
                 default_user: Some(template.user.clone()),
                 default_workdir: Some(template.workdir.clone()),
+                warm_kernels: Some(true),
                 ..InitRequest::default()
             },
             secrets: SandboxSecrets {

@@ -100,7 +100,10 @@ async fn code_runs_by_token_and_contexts_are_open() {
         ))
         .await;
     let mut said = lines(&ran);
-    assert_eq!(ran.header("content-type"), Some("application/x-ndjson"));
+    assert_eq!(
+        ran.head.header("content-type"),
+        Some("application/x-ndjson")
+    );
     said.iter_mut().for_each(|line| {
         line.as_object_mut().unwrap().remove("timestamp");
     });
