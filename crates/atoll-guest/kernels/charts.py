@@ -1,0 +1,1 @@
+"""What figures show; read by `hooks.py` when the first one is."""

@@ -1,0 +1,1 @@
+"""What results look like beyond plain text; loaded into every Python kernel."""
