@@ -2,7 +2,7 @@
 
 import datetime
 
-import __main__ as runner
+import test_hooks as runner
 
 cases = []
 
@@ -106,7 +106,7 @@ def lines_over_dates_of_numpy_and_pandas(pyplot):
     import pandas
 
     pyplot.plot(numpy.array(["2023-09-01", "NaT"], dtype="datetime64[s]"), [1, 2])
-    pyplot.plot(pandas.to_datetime(["2023-09-01 10:00", "2023-09-02"]), [3, 4])
+    pyplot.plot(pandas.to_datetime(["2023-09-01 10:00", "2023-09-02 00:00"]), [3, 4])
     return {
         "type": "line",
         "x_scale": "datetime",
