@@ -70,7 +70,7 @@ impl Session {
         }
         let home = home()?;
         self.stage("build", build)?;
-        self.stage("template", || build_template(&home))?;
+        self.stage("templates", || build_templates(choice, &home))?;
         self.stage("clients", clients::install)?;
 
         let before = leftovers::observe()?;
@@ -142,14 +142,27 @@ pub(crate) fn build() -> Outcome<()> {
     cargo_test().arg("--no-run").run()
 }
 
-pub(crate) fn build_template(home: &std::path::Path) -> Outcome<()> {
+pub(crate) fn build_template(home: &std::path::Path, name: &str) -> Outcome<()> {
     Program::root(binary())
         .directory(workspace::root())
         .arg("--home")
         .arg(home)
-        .args(["template", "build", "base"])
+        .args(["template", "build", name])
         .run()
-        .context(|| "the template `base` is needed by the tests and could not be built".to_owned())
+        .context(|| {
+            format!("the template `{name}` is needed by the tests and could not be built")
+        })
+}
+
+/// What sandboxes of the tests start from: the smallest that will do, and for
+/// a full run also what a user would have.
+fn build_templates(choice: &TestChoice, home: &std::path::Path) -> Outcome<()> {
+    build_template(home, "base")?;
+    build_template(home, "templates/code-interpreter-v1-tiny.toml")?;
+    if choice.full {
+        build_template(home, "code-interpreter-v1")?;
+    }
+    Ok(())
 }
 
 /// What `cargo test` gets in every case.
@@ -189,7 +202,8 @@ const TIER_TESTS: [&str; 9] = [
 ];
 
 /// The same of those that take minutes.
-const LONG_TIER_TESTS: [&str; 5] = [
+const LONG_TIER_TESTS: [&str; 6] = [
+    "interpreter_clients",
     "protocol",
     "network",
     "selftest",

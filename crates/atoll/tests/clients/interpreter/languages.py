@@ -82,8 +82,10 @@ sum!
 
 @case
 def javascript_has_the_environment_and_the_directory(box):
-    same(javascript(box, "process.env.GLOBAL_TWO === " + repr(ENVIRONMENT["GLOBAL_TWO"]).replace("\\'", "'") if "'" not in ENVIRONMENT["GLOBAL_TWO"] else "process.env.GLOBAL_ONE").text, ENVIRONMENT["GLOBAL_ONE"])
-    same(javascript(box, "process.env.OF_THE_CELL", envs={"OF_THE_CELL": "\u00fc'\"$"}).text is not None, True)
+    for name, value in ENVIRONMENT.items():
+        same(printed(javascript(box, f"process.stdout.write(process.env.{name})")), value)
+    value = "\u00fc'\"$x`\\\n2"
+    same(printed(javascript(box, "process.stdout.write(process.env.OF_THE_CELL)", envs={"OF_THE_CELL": value})), value)
     same(javascript(box, "typeof process.env.OF_THE_CELL").text, "undefined")
     same(javascript(box, "process.cwd()").text, "/home/user")
     context = box.create_code_context(language="javascript", cwd="/tmp")

@@ -144,15 +144,17 @@ def what_is_closed_or_saved_is_not_shown(box):
 
 
 @case
-def a_broken_representation_does_no_harm(box):
+def a_broken_representation_is_told_and_the_others_are_there(box):
     code = """
 class Broken:
     def _repr_html_(self): raise RuntimeError("no html")
     def __repr__(self): return "still text"
 Broken()
 """
-    result = only(run(box, code))
+    execution = box.run_code(code)
+    result = only(execution)
     same((result.text, result.html), ("still text", None))
+    same((execution.error.name, execution.error.value), ("RuntimeError", "no html"))
 
 
 @case

@@ -10,7 +10,7 @@ export const cells = [
     work: async (box) => {
       const execution = await run(box, "1 + 1");
       assert.equal(execution.text, "2");
-      assert.deepEqual(execution.results.map((result) => [result.isMainResult, result.formats()]), [[true, ["text"]]]);
+      assert.deepEqual(execution.results.map(({ isMainResult, text }) => [isMainResult, text]), [[true, "2"]]);
       assert.equal((await run(box, "nothing = 1")).text, undefined);
     },
   },
