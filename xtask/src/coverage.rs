@@ -62,7 +62,7 @@ pub(crate) fn coverage() -> Outcome<ExitCode> {
     }
     let home = test::home()?;
     step("building what the tests need");
-    test::build()?;
+    test::cargo_test().arg("--no-run").run()?;
     test::build_template(&home, "base")?;
     test::build_template(&home, "templates/code-interpreter-v1-tiny.toml")?;
     test::clients::install()?;

@@ -1,8 +1,8 @@
 //! Where the server is, and the key for it.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use http::Uri;
@@ -184,19 +184,38 @@ impl Endpoint {
     /// When none does, or its file cannot be read by this user.
     pub fn local(home: &Path) -> Result<Self, EndpointError> {
         let path = home.join(ENDPOINT_FILE);
-        let text = fs::read(&path).map_err(|source| match source.kind() {
+        let unreadable = |source| EndpointError::File {
+            path: path.clone(),
+            source,
+        };
+        let mut file = File::open(&path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => EndpointError::NotServed(home.to_owned()),
-            _ => EndpointError::File {
-                path: path.clone(),
-                source,
-            },
+            _ => unreadable(source),
         })?;
+        match file.try_lock_shared() {
+            // A server that runs holds it alone. Where one was killed, somebody
+            // else may listen at its address by now.
+            Ok(()) => return Err(EndpointError::NotServed(home.to_owned())),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(source)) => return Err(unreadable(source)),
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(unreadable)?;
         let written: Written =
-            serde_json::from_slice(&text).map_err(|source| EndpointError::File {
-                path,
-                source: source.into(),
-            })?;
+            serde_json::from_slice(&text).map_err(|source| unreadable(source.into()))?;
         Self::new(&written.url, &written.api_key)
+    }
+
+    /// Address of the control plane.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.api.scheme, self.api.authority)
+    }
+
+    /// The API key, to be handed to other clients.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
     }
 
     fn checked(self) -> Result<Self, EndpointError> {
@@ -230,6 +249,8 @@ impl Endpoint {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn from(variables: &[(&str, &str)]) -> Result<Endpoint, EndpointError> {
@@ -304,6 +325,10 @@ mod tests {
         assert!(matches!(missing, Err(EndpointError::NotServed(_))));
         let text = r#"{"url": "http://127.0.0.1:7300", "api_key": "e2b_00", "pid": 7}"#;
         fs::write(home.join(ENDPOINT_FILE), text).unwrap();
+        let left = Endpoint::local(&home);
+        assert!(matches!(left, Err(EndpointError::NotServed(_))), "{left:?}");
+        let server = File::open(home.join(ENDPOINT_FILE)).unwrap();
+        server.lock().unwrap();
         let found = Endpoint::local(&home).unwrap();
         fs::remove_dir_all(&home).unwrap();
         assert_eq!(

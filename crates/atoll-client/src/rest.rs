@@ -164,7 +164,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
 fn harmless(text: &str) -> String {
     text.chars()
         .take(MESSAGE_CHARACTERS_MAX)
-        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .map(atoll_guest_client::harmless_char)
         .collect()
 }
 

@@ -169,20 +169,22 @@ impl HostLock {
         remove_tree(&lease.dir())
     }
 
-    /// Leases whose owner is dead, now owned by this process. Slots that
-    /// never got a lease are removed at once: nothing was made for them.
-    pub(crate) fn claim_dead(&self) -> io::Result<Vec<Lease>> {
+    /// Leases whose owner is dead, now owned by this process, each with the
+    /// owner it had. Slots that never got a lease are removed at once: nothing
+    /// was made for them.
+    pub(crate) fn claim_dead(&self) -> io::Result<Vec<(Lease, ProcessIdentity)>> {
         let mut claimed = Vec::new();
         for slot in self.slots()? {
             match read(slot) {
                 Ok(lease) if lease.owner.is_alive() => {}
                 Ok(lease) => {
+                    let dead = lease.owner.clone();
                     let lease = Lease {
                         owner: ProcessIdentity::current()?,
                         ..lease
                     };
                     self.write(&lease)?;
-                    claimed.push(lease);
+                    claimed.push((lease, dead));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     remove_tree(&slot_dir(slot))?;
@@ -191,6 +193,21 @@ impl HostLock {
             }
         }
         Ok(claimed)
+    }
+
+    /// Gives a claimed lease back to its dead owner, so that anybody may claim
+    /// it again: this process may live long and not try again itself.
+    pub(crate) fn give_up(&self, claimed: &Lease, dead: &ProcessIdentity) -> io::Result<()> {
+        match read(claimed.slot) {
+            Ok(lease) if lease.sandbox == claimed.sandbox => self.write(&Lease {
+                owner: dead.clone(),
+                ..lease
+            }),
+            // It was given back after all.
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Every lease on this host.

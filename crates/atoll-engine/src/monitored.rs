@@ -21,11 +21,12 @@ use crate::host::{HostObject, program};
 use crate::monitor::message::{
     Answer, Entrance, MonitorRequest, Question, Ready, Report, receive, send,
 };
+use crate::reconcile::reconcile_one;
 use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{
     Attachment, CreateError, Dial, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
-    SandboxId, SandboxSpec, Tier, open_files_ceiling, reconcile,
+    SandboxId, SandboxSpec, Tier, open_files_ceiling,
 };
 
 /// A monitor that has not made its sandbox by then is given up.
@@ -155,7 +156,7 @@ impl Runtime for MonitoredRuntime {
             Err(error) => {
                 let _ = monitor.kill();
                 let _ = monitor.wait();
-                let left = reconcile()
+                let left = reconcile_one(&spec.id)
                     .err()
                     .map(|error| format!("; what it left could not be removed: {error}"));
                 Err(CreateError::Monitor(format!(
@@ -315,7 +316,7 @@ impl MonitoredSandbox {
         let start = Instant::now();
         loop {
             // Also writes the record of one whose monitor was killed.
-            reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+            reconcile_one(&self.id).map_err(|error| SandboxError::Failed(error.to_string()))?;
             let ended = self
                 .records
                 .get(&self.id)
@@ -472,11 +473,11 @@ impl Sandbox for MonitoredSandbox {
             Ok(other) => Err(unexpected(&other)),
             Err(SandboxError::Gone) => {
                 // Its monitor has ended: by itself, then nothing is left; or killed, then this finds it.
-                reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+                reconcile_one(&self.id).map_err(|error| SandboxError::Failed(error.to_string()))?;
                 Err(SandboxError::Gone)
             }
             Err(error) => {
-                reconcile().map_err(|error| SandboxError::Failed(error.to_string()))?;
+                reconcile_one(&self.id).map_err(|error| SandboxError::Failed(error.to_string()))?;
                 Err(error)
             }
         }

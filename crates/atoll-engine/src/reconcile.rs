@@ -19,9 +19,39 @@ use crate::{Outcome, SandboxId};
 /// Removes every sandbox whose monitor is dead and returns their names.
 ///
 /// # Errors
-/// When something could not be removed; its lease stays, so the next start
+/// When something could not be removed; its lease stays, so whoever comes next
 /// tries again.
 pub fn reconcile() -> io::Result<Vec<SandboxId>> {
+    let Swept { removed, failed } = sweep()?;
+    match failed.into_iter().next() {
+        None => Ok(removed),
+        Some((id, error)) => {
+            let what = format!("sandbox {id}: {error}");
+            Err(io::Error::new(error.kind(), what))
+        }
+    }
+}
+
+/// The same for the sake of `id` alone: what could not be removed of others is
+/// not its failure.
+///
+/// # Errors
+/// When something of `id` could not be removed.
+pub(crate) fn reconcile_one(id: &SandboxId) -> io::Result<()> {
+    let failed = sweep()?.failed;
+    failed
+        .into_iter()
+        .find(|(other, _)| other == id)
+        .map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// What became of the sandboxes whose monitor was dead.
+struct Swept {
+    removed: Vec<SandboxId>,
+    failed: Vec<(SandboxId, io::Error)>,
+}
+
+fn sweep() -> io::Result<Swept> {
     let lock = HostLock::take()?;
     let dead = lock.claim_dead()?;
     let hosts: Vec<_> = lock
@@ -31,21 +61,23 @@ pub fn reconcile() -> io::Result<Vec<SandboxId>> {
         .collect();
     forget_dead_hosts(&hosts)?;
     drop(lock);
-    let mut removed = Vec::with_capacity(dead.len());
-    let mut failure = None;
-    for lease in dead {
+    let mut swept = Swept {
+        removed: Vec::with_capacity(dead.len()),
+        failed: Vec::new(),
+    };
+    for (lease, owner) in dead {
         let outcome = Outcome::Crashed {
             detail: "its monitor was killed".to_owned(),
         };
         match release(&lease.home, &lease, &outcome) {
-            Ok(()) => removed.push(lease.sandbox),
+            Ok(()) => swept.removed.push(lease.sandbox),
             Err(error) => {
-                let what = format!("sandbox {}: {error}", lease.sandbox);
-                failure = Some(io::Error::new(error.kind(), what));
+                HostLock::take()?.give_up(&lease, &owner)?;
+                swept.failed.push((lease.sandbox, error));
             }
         }
     }
-    failure.map_or(Ok(removed), Err)
+    Ok(swept)
 }
 
 /// After a restart of the host, whose leases are gone with `/run`: removes the

@@ -134,7 +134,8 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// The character, or a stand-in for one that does something to a terminal or
 /// turns the text around it so that people read something else.
-pub(crate) fn harmless_char(char: char) -> char {
+#[must_use]
+pub fn harmless_char(char: char) -> char {
     let turns = matches!(
         char,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'

@@ -58,7 +58,7 @@ pub use atoll_protocol::{InitRequest, KERNEL_RELEASE};
 pub use client::GuestClient;
 pub use download::FileReader;
 pub use entry::{Entry, EntryKind, FileNameError, GuestText};
-pub use error::GuestError;
+pub use error::{GuestError, harmless_char};
 pub use files::ReadOptions;
 pub use forward::{ForwardOptions, ForwardedBody};
 pub use frames::{BoundedFrames, bounded_frames};

@@ -91,6 +91,18 @@ impl SignedUrl<'_> {
     }
 }
 
+/// Whether a text could be a signature of anything at all.
+#[must_use]
+pub fn has_form(signature: &str) -> bool {
+    let digest = signature
+        .strip_prefix("v1_")
+        .and_then(|text| STANDARD_NO_PAD.decode(text).ok());
+    digest.is_some_and(|digest| digest.len() == DIGEST_BYTES)
+}
+
+/// What SHA-256 makes of anything.
+const DIGEST_BYTES: usize = 32;
+
 /// Compares secrets without telling by its duration where they differ.
 #[must_use]
 pub fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
@@ -131,6 +143,21 @@ mod tests {
             WRITE.sign("tok123"),
             "v1_PBhbIJd7+wpG6UYY8++mBm3J6DCbN+HU65YmGxGySuI"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_a_signature_is_told_by_its_form() {
+        assert!(has_form(&READ.sign("tok123")));
+        for text in [
+            "",
+            "v1_",
+            "v1_AAAA",
+            "v2_byj2OB/vujgbES/1KAKCaR27E+9eOrB6PzeTnIL8L6M",
+        ] {
+            assert!(!has_form(text), "{text}");
+        }
+        assert!(!has_form(&format!("{}A", READ.sign("tok123"))));
+        assert!(!has_form(&format!("v1_{}", "A".repeat(100_000))));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub(crate) fn relative(at_ms: i64, now_ms: i64) -> String {
 /// A text of somebody else that cannot move the cursor.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars()
-        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .map(atoll_guest_client::harmless_char)
         .collect()
 }
 

@@ -219,7 +219,7 @@ fn a_kill_at_any_host_object_leaves_nothing_behind() {
 }
 
 #[test]
-#[ignore = "long: what gVisor without a network has of its own; the one with a network is killed always"]
+#[ignore = "long: what gVisor has of its own; containers are killed always"]
 fn a_kill_at_any_host_object_of_gvisor_leaves_nothing_behind() {
     kill_at_each(GVISORS_OWN.iter(), GVISOR, &reached(GVISOR));
 }
@@ -242,6 +242,7 @@ const GVISORS_WITH_NETWORK: [HostObject; 12] = [
 ];
 
 #[test]
+#[ignore = "long: what gVisor with a network has of its own; containers are killed always"]
 fn a_kill_at_any_host_object_of_gvisor_with_a_network_leaves_nothing_behind() {
     let reached = reached(GVISOR_WITH_NETWORK);
     // One that is added where the container has none is not forgotten here.
@@ -415,6 +416,7 @@ const SWEEP_STEP_MICROS: u64 = 2500;
 const GVISOR_SWEEP_STEP_MICROS: u64 = 8000;
 
 #[test]
+#[ignore = "long: a sweep over the start; each host object is killed at always"]
 fn a_kill_at_any_moment_of_a_start_leaves_nothing_behind() {
     kill_at_moments(CONTAINER, SWEEP_STEP_MICROS);
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{INSIDE, Machine, Payload};
 use crate::failure::{Failure, Outcome};
+use crate::program::Program;
 use crate::test::{self, Tally};
 use crate::workspace;
 
@@ -37,10 +38,14 @@ struct Binary {
     directory: PathBuf,
 }
 
-/// Runs them all, one test at a time: an emulated processor is slow enough. What is
+/// Runs them all as `cargo_test` builds them, one test at a time: an emulated processor is slow enough. What is
 /// ignored there is in the rows but not in the sum.
-pub(crate) fn run(home: &Path, filter: Option<&str>) -> Outcome<(Vec<Row>, Tally)> {
-    let binaries = binaries()?;
+pub(crate) fn run(
+    cargo_test: Program,
+    home: &Path,
+    filter: Option<&str>,
+) -> Outcome<(Vec<Row>, Tally)> {
+    let binaries = binaries(cargo_test)?;
     let machine = Machine::prepare()?;
     let mut rows: Vec<Row> = Vec::new();
     let status = machine.run(&payload(&binaries, home, filter)?, |line| {
@@ -154,8 +159,8 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
 const TESTS: [&str; 2] = ["limits", "monitor"];
 
 /// Those tests, and the unit tests of the engine.
-fn binaries() -> Outcome<Vec<Binary>> {
-    let messages = test::cargo_test()
+fn binaries(cargo_test: Program) -> Outcome<Vec<Binary>> {
+    let messages = cargo_test
         .args(["--no-run", "--message-format=json"])
         .read()?;
     let binaries: Vec<_> = messages

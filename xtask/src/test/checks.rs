@@ -1,4 +1,5 @@
-//! Checks of the source itself: format, lints, dependencies.
+//! Checks of the source itself: format and dependencies. Lints are checked by
+//! the build, see [`linted`].
 
 use super::Session;
 use crate::failure::Outcome;
@@ -22,13 +23,6 @@ pub(super) fn run(session: &mut Session, install_missing: bool) -> Outcome<()> {
     session.check(
         "format",
         &Program::cargo().args(["fmt", "--all", "--check"]),
-    );
-    session.check(
-        "lints",
-        &Program::cargo()
-            .args(["clippy", "--workspace", "--all-targets", "--all-features"])
-            .args(super::locked())
-            .args(["--", "--deny", "warnings"]),
     );
     if !Program::cargo().args(["deny", "--version"]).succeeds() {
         if !install_missing {
@@ -57,4 +51,16 @@ pub(super) fn run(session: &mut Session, install_missing: bool) -> Outcome<()> {
         ]),
     );
     Ok(())
+}
+
+/// Lets clippy compile what is ours, so that everything is compiled once and
+/// not once more for its lints, each of which is an error.
+pub(super) fn linted(cargo: Program) -> Program {
+    cargo
+        .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
+        // The separator that `cargo clippy` hands its arguments over with.
+        .env(
+            "CLIPPY_ARGS",
+            "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
+        )
 }

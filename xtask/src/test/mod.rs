@@ -1,9 +1,14 @@
 //! `cargo xtask test`: everything CI checks, from a fresh clone.
 //!
-//! Stages in order: packages, checks of the source, the binary with
-//! failpoints, the base template in a home of its own, clients of others, the
-//! tests, what is left on the host. Each stage says how long it took, and the last line is
-//! `N passed, N failed, N skipped`, whatever happened before.
+//! Stages in order: packages, checks of the source, everything built and
+//! linted (with clients of others installed meanwhile), the tests that need no
+//! sandbox (with the base template built meanwhile, in a home of its own), those
+//! with sandboxes, what is left on the host. Each stage says how long it took, and
+//! the last line is `N passed, N failed, N skipped`, whatever happened before.
+//!
+//! What failed among the others is tried once more alone. What passes then is
+//! listed as `unsteady`: two cores of a busy machine are no reason to fail, and a
+//! reason to mend the test.
 
 mod checks;
 pub(crate) mod clients;
@@ -11,8 +16,11 @@ pub(crate) mod leftovers;
 mod report;
 mod tally;
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 
 use crate::arguments::TestChoice;
 use crate::failure::{Context as _, Failure, Outcome};
@@ -40,6 +48,9 @@ pub(crate) fn test(choice: &TestChoice) -> Outcome<ExitCode> {
     }
     for skipped in &session.tally.skipped {
         println!("skipped {skipped}");
+    }
+    for name in &session.tally.unsteady {
+        println!("unsteady {name}: failed among the others, passed alone");
     }
     for failure in &session.tally.failures {
         println!("failed {failure}");
@@ -69,14 +80,29 @@ impl Session {
             checks::run(self, choice.full)?;
         }
         let home = home()?;
-        self.stage("build", build)?;
-        self.stage("templates", || build_templates(choice, &home))?;
-        self.stage("clients", clients::install)?;
+        thread::scope(|scope| {
+            let clients = scope.spawn(clients::install);
+            self.stage("build and lints", || build(choice))?;
+            self.stage("clients", || joined(clients))
+        })?;
 
         let before = leftovers::observe()?;
-        let tests = self.stage("tests", || run_tests(choice, &home))?;
+        let tests = thread::scope(|scope| {
+            let templates = scope.spawn(|| build_templates(choice, &home));
+            let tests = self.stage("tests without sandboxes", || {
+                let mut tests = run_tests(choice, Targets::WithoutSandboxes, &home)?;
+                tests.add(run_tests(choice, Targets::Documentation, &home)?);
+                Ok::<_, Failure>(tests)
+            })?;
+            self.stage("templates", || joined(templates))?;
+            Ok::<_, Failure>(tests)
+        })?;
         self.tally.add(tests);
-        let tests = self.stage("tests, gvisor tier", || run_gvisor_tests(choice, &home))?;
+        let tests = self.stage("tests", || run_tests(choice, Targets::WithSandboxes, &home))?;
+        self.tally.add(tests);
+        let tests = self.stage("tests, gvisor tier", || {
+            run_tests(choice, Targets::Tier, &home)
+        })?;
         self.tally.add(tests);
         let left = self.stage("leftovers", || leftovers::since(&before))?;
         self.tally.check("leftovers", left.is_empty());
@@ -87,7 +113,7 @@ impl Session {
         if choice.full {
             let filter = choice.filter.as_deref();
             let (rows, tally) = self.stage("machine with cgroup v2", || {
-                machine::suite::run(&home, filter)
+                machine::suite::run(cargo_for(choice), &home, filter)
             })?;
             self.machine = rows;
             self.tally.add(tally);
@@ -137,12 +163,24 @@ pub(crate) fn binary() -> PathBuf {
     workspace::target().join("debug/atoll")
 }
 
-/// Builds what the tests need as the tests will want it, so that nothing is compiled twice.
-pub(crate) fn build() -> Outcome<()> {
-    cargo_test().arg("--no-run").run()
+/// What the thread did in the end, with a panic passed on.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-pub(crate) fn build_template(home: &std::path::Path, name: &str) -> Outcome<()> {
+/// Builds what the tests need as the tests will want it, so that nothing is
+/// compiled twice; benchmarks and examples too, where all is checked.
+fn build(choice: &TestChoice) -> Outcome<()> {
+    let cargo = cargo_for(choice).arg("--no-run");
+    match choice.filter {
+        None => cargo.arg("--all-targets").run(),
+        Some(_) => cargo.run(),
+    }
+}
+
+pub(crate) fn build_template(home: &Path, name: &str) -> Outcome<()> {
     Program::root(binary())
         .directory(workspace::root())
         .arg("--home")
@@ -156,7 +194,7 @@ pub(crate) fn build_template(home: &std::path::Path, name: &str) -> Outcome<()> 
 
 /// What sandboxes of the tests start from: the smallest that will do, and for
 /// a full run also what a user would have.
-fn build_templates(choice: &TestChoice, home: &std::path::Path) -> Outcome<()> {
+fn build_templates(choice: &TestChoice, home: &Path) -> Outcome<()> {
     build_template(home, "base")?;
     build_template(home, "templates/code-interpreter-v1-tiny.toml")?;
     if choice.full {
@@ -191,9 +229,119 @@ pub(crate) fn run_as_root(cargo: Program) -> Program {
     )
 }
 
-fn run_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
-    let program = run_as_root(cargo_test()).env("ATOLL_TEST_HOME", home);
-    counted(choice, program)
+/// `cargo test` as a run wants it. Who runs a few tests over and over does not
+/// want to hear of lints.
+fn cargo_for(choice: &TestChoice) -> Program {
+    match choice.filter {
+        None => checks::linted(cargo_test()),
+        Some(_) => cargo_test(),
+    }
+}
+
+/// Parts of the tests. Each names its targets and none its packages: another
+/// choice of packages may mean other features, and everything built again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Targets {
+    WithoutSandboxes,
+    WithSandboxes,
+    Documentation,
+    /// See [`TIER_TESTS`].
+    Tier,
+}
+
+/// The package whose integration tests need sandboxes.
+const WITH_SANDBOXES: &str = "atoll";
+
+impl Targets {
+    /// What `cargo test` is told.
+    fn arguments(self, choice: &TestChoice) -> Outcome<Vec<String>> {
+        let named = |names: Vec<String>| {
+            names
+                .into_iter()
+                .flat_map(|name| ["--test".to_owned(), name])
+                .collect::<Vec<_>>()
+        };
+        Ok(match self {
+            Self::Documentation => vec!["--doc".to_owned()],
+            Self::WithSandboxes => named(integration_tests(|name| name == WITH_SANDBOXES)?),
+            Self::WithoutSandboxes => {
+                let mut arguments = vec!["--lib".to_owned(), "--bins".to_owned()];
+                arguments.extend(named(integration_tests(|name| name != WITH_SANDBOXES)?));
+                arguments
+            }
+            Self::Tier => {
+                let long = LONG_TIER_TESTS.iter().filter(|_| choice.full);
+                let names = TIER_TESTS.iter().chain(long);
+                named(names.map(ToString::to_string).collect())
+            }
+        })
+    }
+}
+
+/// Names of the integration tests of some packages, each once.
+fn integration_tests(wanted: impl Fn(&str) -> bool) -> Outcome<Vec<String>> {
+    let mut names = BTreeSet::new();
+    for package in entries(&workspace::root().join("crates"))? {
+        let tests = package.join("tests");
+        if !tests.is_dir() || !wanted(&stem(&package)) {
+            continue;
+        }
+        for file in entries(&tests)? {
+            let is_one = file.extension().is_some_and(|kind| kind == "rs");
+            if is_one || file.join("main.rs").is_file() {
+                names.insert(stem(&file));
+            }
+        }
+    }
+    Ok(names.into_iter().collect())
+}
+
+fn entries(directory: &Path) -> Outcome<Vec<PathBuf>> {
+    fs::read_dir(directory)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .context(|| format!("reading `{}`", directory.display()))
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn run_tests(choice: &TestChoice, targets: Targets, home: &Path) -> Outcome<Tally> {
+    let cargo = run_as_root(cargo_for(choice))
+        .env("ATOLL_TEST_HOME", home)
+        .args(targets.arguments(choice)?);
+    let cargo = match targets {
+        Targets::Tier => cargo.env("ATOLL_TEST_TIER", "gvisor"),
+        Targets::WithoutSandboxes | Targets::WithSandboxes | Targets::Documentation => cargo,
+    };
+    let all = cargo.clone().args(&choice.filter);
+    let mut tally = counted(&all.args(harness_arguments(choice, &[])))?;
+    if let Some(names) = tally.second_chances(SECOND_CHANCES_MAX) {
+        step(format_args!("once more, alone: {}", names.join(", ")));
+        let alone = counted(&cargo.args(harness_arguments(choice, names)))?;
+        tally.retried(&alone);
+    }
+    Ok(tally)
+}
+
+/// More failures than this are no accident.
+const SECOND_CHANCES_MAX: usize = 5;
+
+/// What the test binaries are told: which tests, by whole names, one at a time,
+/// or all of them.
+fn harness_arguments(choice: &TestChoice, names: &[String]) -> Vec<String> {
+    let mut arguments = vec!["--".to_owned()];
+    if choice.full {
+        arguments.push("--include-ignored".to_owned());
+    }
+    if !names.is_empty() {
+        arguments.extend(["--exact".to_owned(), "--test-threads=1".to_owned()]);
+        arguments.extend_from_slice(names);
+    }
+    arguments
 }
 
 /// Tests of what every tier must do, for which `ATOLL_TEST_TIER` chooses the tier.
@@ -211,25 +359,7 @@ const LONG_TIER_TESTS: [&str; 6] = [
     "serve_crash",
 ];
 
-fn run_gvisor_tests(choice: &TestChoice, home: &std::path::Path) -> Outcome<Tally> {
-    let mut program = run_as_root(Program::cargo())
-        .args(["test", "--package", "atoll", "--features", "failpoints"])
-        .arg("--no-fail-fast")
-        .args(locked())
-        .env("ATOLL_TEST_HOME", home)
-        .env("ATOLL_TEST_TIER", "gvisor");
-    let long = LONG_TIER_TESTS.iter().filter(|_| choice.full);
-    for name in TIER_TESTS.iter().chain(long) {
-        program = program.args(["--test", name]);
-    }
-    counted(choice, program)
-}
-
-fn counted(choice: &TestChoice, program: Program) -> Outcome<Tally> {
-    let mut program = program.args(&choice.filter);
-    if choice.full {
-        program = program.args(["--", "--include-ignored"]);
-    }
+fn counted(program: &Program) -> Outcome<Tally> {
     let mut tally = Tally::default();
     let status = program.each_line(|line| {
         println!("{line}");

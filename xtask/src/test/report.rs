@@ -56,7 +56,11 @@ fn render(
             );
         }
     }
-    for (title, lines) in [("Failed", &tally.failures), ("Skipped", &tally.skipped)] {
+    for (title, lines) in [
+        ("Failed", &tally.failures),
+        ("Failed among the others and passed alone", &tally.unsteady),
+        ("Skipped", &tally.skipped),
+    ] {
         if !lines.is_empty() {
             let _ = writeln!(text, "\n## {title}\n");
             for line in lines {

@@ -11,6 +11,9 @@ pub(crate) struct Tally {
     pub(crate) skipped: Vec<String>,
     /// Names of what failed; may be shorter than `failed` when a binary died.
     pub(crate) failures: Vec<String>,
+    /// Names of what failed among the others and passed alone; each of them
+    /// counts as passed, and as something to mend.
+    pub(crate) unsteady: Vec<String>,
 }
 
 impl Tally {
@@ -54,11 +57,29 @@ impl Tally {
         }
     }
 
+    /// Names to try alone, unless too much failed for that to mean anything.
+    pub(crate) fn second_chances(&self, most: usize) -> Option<&[String]> {
+        let all_are_named = self.failures.len() == self.failed;
+        (self.failed > 0 && self.failed <= most && all_are_named).then_some(&self.failures)
+    }
+
+    /// Takes in how the failures of this tally fared alone.
+    pub(crate) fn retried(&mut self, alone: &Self) {
+        let (failures, unsteady) = std::mem::take(&mut self.failures)
+            .into_iter()
+            .partition(|name| alone.failures.contains(name));
+        self.failures = failures;
+        self.unsteady = unsteady;
+        self.passed += self.unsteady.len();
+        self.failed = self.failures.len();
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped.extend(other.skipped);
         self.failures.extend(other.failures);
+        self.unsteady.extend(other.unsteady);
     }
 }
 
@@ -109,9 +130,39 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; fin
                     "plain".into()
                 ],
                 failures: vec!["lease::tests::survives".into()],
+                unsteady: Vec::new(),
             }
         );
         assert_eq!(tally.to_string(), "13 passed, 1 failed, 2 skipped");
+    }
+
+    #[test]
+    fn what_passes_alone_is_unsteady_and_what_fails_again_has_failed() {
+        let mut tally = Tally {
+            passed: 7,
+            failed: 2,
+            failures: vec!["races".into(), "broken".into()],
+            ..Tally::default()
+        };
+        assert_eq!(tally.second_chances(1), None, "too many");
+        assert_eq!(tally.second_chances(2), Some(tally.failures.as_slice()));
+        let mut alone = Tally::default();
+        alone.fail("broken");
+        tally.retried(&alone);
+        assert_eq!(tally.to_string(), "8 passed, 1 failed, 0 skipped");
+        assert_eq!(tally.failures, ["broken"]);
+        assert_eq!(tally.unsteady, ["races"]);
+    }
+
+    #[test]
+    fn a_binary_that_died_gets_no_second_chance() {
+        let tally = Tally {
+            failed: 2,
+            failures: vec!["one".into()],
+            ..Tally::default()
+        };
+        assert_eq!(tally.second_chances(5), None);
+        assert_eq!(Tally::default().second_chances(5), None);
     }
 
     #[test]

@@ -124,19 +124,19 @@ impl Creation {
         let template = shared.template(&self.caller, &self.wish.template).await?;
         let plan = self.plan(template)?;
         let tenant = self.caller.tenant;
-        let admitted = shared
-            .admission
-            .enter(tenant)
-            .ok_or(CreateError::TooMany(settings.sandboxes_max))?;
+        let Some(admitted) = shared.admission.enter(tenant) else {
+            // Asking again for what is there takes no room.
+            return match self.earlier().await? {
+                Some(earlier) => self.not_new(earlier).await,
+                None => Err(CreateError::TooMany(settings.sandboxes_max)),
+            };
+        };
         // Before the row: what has no task is taken for what a crash left.
         let (registration, orders) = Registration::take(&shared, &plan.id)
             .ok_or_else(|| std::io::Error::other("the id of a new sandbox is taken"))?;
         let row = match self.write_intent(&plan).await? {
             db::Created::New(row) => *row,
-            db::Created::Repeated { sandbox_id } => {
-                return shared.repeated(&self.caller, &sandbox_id).await;
-            }
-            db::Created::OtherRequest => return Err(CreateError::OtherRequest),
+            earlier => return self.not_new(earlier).await,
         };
         let id = plan.id.clone();
         let newborn = Newborn {
@@ -232,17 +232,43 @@ impl Creation {
             created_at_ms: now_ms,
             end_at_ms: now_ms.saturating_add(millis(self.wish.timeout)),
         };
-        let idempotency = self.key.as_ref().map(|key| Idempotency {
-            key: key.as_str().to_owned(),
-            request_digest: self.wish.digest(),
-            not_before_ms: now_ms - IDEMPOTENCY_KEPT_MS,
-        });
+        let idempotency = self.idempotency(now_ms);
         let written = Step::WriteIntent.around(foundation.database.create_sandbox(
             &foundation.fence,
             &new,
             idempotency.as_ref(),
         ));
         Ok(written.await?)
+    }
+
+    /// What became of an earlier request with the same key.
+    async fn earlier(&self) -> Result<Option<db::Created>, CreateError> {
+        let Some(asked) = self.idempotency(now_ms()) else {
+            return Ok(None);
+        };
+        let database = &self.shared.foundation.database;
+        Ok(database
+            .earlier_creation(self.caller.tenant, &asked)
+            .await?)
+    }
+
+    /// The answer to a request that came before.
+    async fn not_new(&self, earlier: db::Created) -> Result<Created, CreateError> {
+        match earlier {
+            db::Created::New(row) => self.shared.repeated(&self.caller, &row.sandbox_id).await,
+            db::Created::Repeated { sandbox_id } => {
+                self.shared.repeated(&self.caller, &sandbox_id).await
+            }
+            db::Created::OtherRequest => Err(CreateError::OtherRequest),
+        }
+    }
+
+    fn idempotency(&self, now_ms: i64) -> Option<Idempotency> {
+        self.key.as_ref().map(|key| Idempotency {
+            key: key.as_str().to_owned(),
+            request_digest: self.wish.digest(),
+            not_before_ms: now_ms - IDEMPOTENCY_KEPT_MS,
+        })
     }
 
     /// Makes what the row says, up to its first command.

@@ -119,23 +119,10 @@ impl Connected {
         })
     }
 
-    /// Sends `head` and up to `length` bytes of `file`.
-    pub(super) fn copy(mut self, head: &[u8], mut file: File, length: u64) -> io::Result<()> {
+    /// Sends `head` and up to `length` bytes of `file`, which the kernel moves by itself.
+    pub(super) fn copy(mut self, head: &[u8], file: File, length: u64) -> io::Result<()> {
         self.stream.write_all(head)?;
-        let mut buffer = vec![0; PIECE_BYTES_MAX];
-        let mut left = length;
-        while left > 0 {
-            let wanted = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-            match file.read(&mut buffer[..wanted]) {
-                Ok(0) => break,
-                Ok(read) => {
-                    self.stream.write_all(&buffer[..read])?;
-                    left -= read as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        io::copy(&mut file.take(length), &mut self.stream)?;
         Ok(())
     }
 

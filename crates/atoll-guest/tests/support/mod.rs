@@ -243,7 +243,8 @@ pub fn runs(pid: &str) -> bool {
             .next()
             .unwrap()
             .trim_start()
-            .starts_with('Z')
+            // Dead, or dead and about to be forgotten by a parent that never asks.
+            .starts_with(['Z', 'X'])
     })
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use atoll_protocol::signature::{Operation, SignatureError, SignedUrl};
+use atoll_protocol::signature::{self, Operation, SignatureError, SignedUrl};
 use axum::extract::Query;
 use http::{Method, Uri};
 use serde::Deserialize;
@@ -48,6 +48,10 @@ impl FileQuery {
         let Query(given) =
             Query::<Given>::try_from_uri(uri).map_err(|_| SignatureError::Invalid)?;
         let signature = given.signature.ok_or(SignatureError::Missing)?;
+        // Before anything is hashed for every token there is.
+        if !signature::has_form(&signature) {
+            return Err(SignatureError::Invalid);
+        }
         let expiration = given
             .signature_expiration
             .map(|text| text.parse().map_err(|_| SignatureError::Invalid))

@@ -27,7 +27,6 @@ impl DomainError {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     domain: Option<String>,
-    own: Vec<String>,
 }
 
 impl Names {
@@ -38,15 +37,6 @@ impl Names {
     /// When it is not a name.
     pub fn with_domain(mut self, domain: &str) -> Result<Self, DomainError> {
         self.domain = Some(checked(domain)?);
-        Ok(self)
-    }
-
-    /// Another name of the server itself, at which headers say which sandbox.
-    ///
-    /// # Errors
-    /// When it is not a name.
-    pub fn with_own_name(mut self, name: &str) -> Result<Self, DomainError> {
-        self.own.push(checked(name)?);
         Ok(self)
     }
 
@@ -61,7 +51,7 @@ impl Names {
         let Host::Name(name) = host else {
             return Place::Shared;
         };
-        if self.own.contains(name) || self.domain.as_deref() == Some(name) {
+        if self.domain.as_deref() == Some(name) {
             return Place::Shared;
         }
         let Some((label, rest)) = name.split_once('.') else {

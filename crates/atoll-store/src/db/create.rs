@@ -3,7 +3,7 @@
 
 use super::{
     Database, DatabaseError, Fence, Intent, KeyId, Lost, Metadata, Sandbox, SandboxState, TenantId,
-    transaction, write,
+    read, transaction, write,
 };
 
 /// A sandbox that is about to be made.
@@ -54,6 +54,17 @@ pub struct Idempotency {
     pub not_before_ms: i64,
 }
 
+impl Idempotency {
+    /// What this request is to one that made `sandbox` with the same key.
+    fn compared(&self, sandbox_id: String, digest: &str) -> Created {
+        if self.request_digest == digest {
+            Created::Repeated { sandbox_id }
+        } else {
+            Created::OtherRequest
+        }
+    }
+}
+
 /// What became of a creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Created {
@@ -89,7 +100,7 @@ impl From<sqlx::Error> for CreateError {
 enum Written {
     Row(Box<Sandbox>),
     Fenced,
-    Known { sandbox: String, digest: String },
+    Known(Created),
 }
 
 impl Database {
@@ -111,16 +122,7 @@ impl Database {
             Written::Fenced => Err(CreateError::Lost(Lost::Fenced {
                 epoch: self.epoch_of(&fence.node).await?,
             })),
-            Written::Known { sandbox, digest } => {
-                let is_same = idempotency.is_some_and(|asked| asked.request_digest == digest);
-                Ok(if is_same {
-                    Created::Repeated {
-                        sandbox_id: sandbox,
-                    }
-                } else {
-                    Created::OtherRequest
-                })
-            }
+            Written::Known(created) => Ok(created),
         }
     }
 
@@ -157,7 +159,7 @@ impl Database {
                 .execute(&mut *transaction)
                 .await?;
                 if inserted.rows_affected() == 0 {
-                    let (sandbox, digest) = sqlx::query_as(
+                    let (sandbox, digest): (String, String) = sqlx::query_as(
                         "SELECT sandbox_id, request_digest FROM idempotency_keys
                          WHERE tenant_id = $1 AND idempotency_key = $2",
                     )
@@ -165,7 +167,7 @@ impl Database {
                     .bind(&asked.key)
                     .fetch_one(&mut *transaction)
                     .await?;
-                    break 'written Written::Known { sandbox, digest };
+                    break 'written Written::Known(asked.compared(sandbox, &digest));
                 }
             }
             let row: Option<Sandbox> = sqlx::query_as(
@@ -224,24 +226,25 @@ impl Database {
         Ok(())
     }
 
-    /// Forgets an idempotency key, so that a request whose creation failed can be repeated.
+    /// What became of an earlier request with the same idempotency key, if
+    /// there was one.
     ///
     /// # Errors
-    /// When the database cannot be written.
-    pub async fn forget_idempotency_key(
+    /// When the database cannot be read.
+    pub async fn earlier_creation(
         &self,
         tenant: TenantId,
-        key: &str,
-    ) -> Result<(), DatabaseError> {
-        write!(self, |pool| {
-            sqlx::query(
-                "DELETE FROM idempotency_keys WHERE tenant_id = $1 AND idempotency_key = $2",
-            )
-            .bind(tenant.to_string())
-            .bind(key)
-            .execute(pool)
-            .await?;
-        });
-        Ok(())
+        asked: &Idempotency,
+    ) -> Result<Option<Created>, DatabaseError> {
+        let known: Option<(String, String)> = read!(self, |pool| sqlx::query_as(
+            "SELECT sandbox_id, request_digest FROM idempotency_keys
+             WHERE tenant_id = $1 AND idempotency_key = $2 AND created_at_ms >= $3",
+        )
+        .bind(tenant.to_string())
+        .bind(&asked.key)
+        .bind(asked.not_before_ms)
+        .fetch_optional(pool)
+        .await?);
+        Ok(known.map(|(sandbox, digest)| asked.compared(sandbox, &digest)))
     }
 }

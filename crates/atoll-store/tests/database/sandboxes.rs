@@ -275,7 +275,24 @@ pub(crate) async fn idempotency_keys_belong_to_tenants_and_end(fixture: &Fixture
         ..idempotency("k", "other")
     };
     assert!(matches!(create(ours, "i4", later).await, Created::New(_)));
-    database.forget_idempotency_key(theirs, "k").await.unwrap();
+    let earlier = |asked| async move { database.earlier_creation(theirs, &asked).await.unwrap() };
+    assert_eq!(
+        earlier(idempotency("k", "d")).await,
+        Some(Created::Repeated {
+            sandbox_id: "i3".to_owned()
+        })
+    );
+    assert_eq!(
+        earlier(idempotency("k", "other")).await,
+        Some(Created::OtherRequest)
+    );
+    assert_eq!(earlier(idempotency("unused", "d")).await, None);
+    let forgotten = Idempotency {
+        not_before_ms: NOW + 1,
+        ..idempotency("k", "d")
+    };
+    assert_eq!(earlier(forgotten).await, None);
+    database.forget_idempotency_key_of("i3").await.unwrap();
     assert!(matches!(
         create(theirs, "i5", idempotency("k", "d")).await,
         Created::New(_)

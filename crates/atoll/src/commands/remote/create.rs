@@ -10,6 +10,7 @@ use crate::arguments::remote::CreateArguments;
 use crate::commands::inputs::environment;
 use crate::failure::Hinted;
 use crate::home::Home;
+use crate::terminal::harmless;
 
 pub(crate) async fn create(home: &Home, arguments: &CreateArguments) -> anyhow::Result<ExitCode> {
     let CreateArguments {
@@ -49,9 +50,12 @@ pub(crate) async fn create(home: &Home, arguments: &CreateArguments) -> anyhow::
         println!("{object}");
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", sandbox.id());
+    println!("{}", harmless(sandbox.id()));
     if let Some(token) = sandbox.traffic_token() {
-        eprintln!("its ports want the header `e2b-traffic-access-token: {token}`");
+        eprintln!(
+            "its ports want the header `e2b-traffic-access-token: {}`",
+            harmless(token)
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

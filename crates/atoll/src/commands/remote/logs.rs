@@ -120,6 +120,6 @@ fn show(entry: &SandboxLogEntry, json: bool) -> anyhow::Result<()> {
         .map(|(name, value)| format!(" {name}={value}"))
         .collect();
     let text = format!("{:5} {}{fields}", entry.level.to_uppercase(), entry.message);
-    println!("{} {}", entry.timestamp, harmless(&text));
+    println!("{} {}", harmless(&entry.timestamp), harmless(&text));
     Ok(())
 }

@@ -50,7 +50,7 @@ fn row(sandbox: &ListedSandbox) -> [String; 8] {
         .map(|(name, value)| harmless(&format!("{name}={value}")))
         .collect();
     [
-        sandbox.sandbox_id.clone(),
+        harmless(&sandbox.sandbox_id),
         harmless(template),
         state(sandbox.state).to_owned(),
         moment(&sandbox.started_at),

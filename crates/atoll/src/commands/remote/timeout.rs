@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use super::{about, server};
 use crate::arguments::remote::TimeoutArguments;
 use crate::home::Home;
+use crate::terminal::harmless;
 
 pub(crate) async fn timeout(home: &Home, arguments: &TimeoutArguments) -> anyhow::Result<ExitCode> {
     let TimeoutArguments { sandbox, timeout } = arguments;
@@ -21,6 +22,6 @@ pub(crate) async fn timeout(home: &Home, arguments: &TimeoutArguments) -> anyhow
         .get(sandbox)
         .await
         .map_err(|error| about(sandbox, error))?;
-    eprintln!("{sandbox} ends at {}", detail.listed.end_at);
+    eprintln!("{sandbox} ends at {}", harmless(&detail.listed.end_at));
     Ok(ExitCode::SUCCESS)
 }
