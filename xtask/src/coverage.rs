@@ -63,7 +63,8 @@ pub(crate) fn coverage() -> Outcome<ExitCode> {
     let home = test::home()?;
     step("building what the tests need");
     test::cargo_test().arg("--no-run").run()?;
-    test::build_template(&home)?;
+    test::build_template(&home, "base")?;
+    test::build_template(&home, "templates/code-interpreter-v1-tiny.toml")?;
     test::clients::install()?;
 
     step("running the tests, instrumented");

@@ -104,6 +104,7 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
 fn by_build(error: &BuildError) -> Option<&'static str> {
     Some(match error {
         BuildError::NoParent(_) => "`atoll template list` shows the templates of this home",
+        BuildError::NeedsNetwork(_) => "build it without --offline",
         BuildError::Spec(_) => "correct the spec file and build again",
         BuildError::Context { .. } => "copy steps take files from the directory of the spec only",
         BuildError::Step { .. } => "correct the step and build again; those before it are kept",

@@ -197,6 +197,65 @@ fn sdks_of_version_1_work_by_name() {
     holds(&stand, command, &["create", "commands", "files", "kill"]);
 }
 
+/// They send no token to where code runs.
+#[test]
+fn code_interpreters_of_version_1_work_by_name() {
+    let stand = Stand::new();
+    let template = ("INTERPRETER_TEMPLATE", "code-interpreter-v1-tiny");
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/interpreter");
+    let mut command = stand.by_name(&python("python-1"));
+    command.arg(programs.join("version_1.py"));
+    command.env(template.0, template.1);
+    let cases = [
+        "state",
+        "output and errors",
+        "charts",
+        "contexts",
+        "variables",
+        "javascript",
+        "asynchronous",
+    ];
+    holds(&stand, command, &cases);
+
+    let directory = stand.server.work().join("interpreter");
+    fs::create_dir(&directory).unwrap();
+    for entry in fs::read_dir(programs.join("node")).unwrap().flatten() {
+        fs::copy(entry.path(), directory.join(entry.file_name())).unwrap();
+    }
+    let modules = installed().join("node/node_modules");
+    symlink(modules, directory.join("node_modules")).unwrap();
+    let mut command = stand.by_name(&installed().join("node/node"));
+    command
+        .arg(directory.join("run.mjs"))
+        .env(template.0, template.1)
+        .env("INTERPRETER_KIND", "tiny")
+        .env("INTERPRETER_PACKAGE", "code-interpreter-1");
+    let cases = [
+        "an expression has a result",
+        "names stay and executions are counted",
+        "output and complaints are apart and told",
+        "output is told while the cell runs",
+        "every character arrives",
+        "a lot of output arrives whole",
+        "errors say what, why and where",
+        "every kind arrives alone",
+        "what is displayed is not the main result",
+        "other kinds are extra",
+        "dictionaries are json and frames are data",
+        "images are shown",
+        "the sine plot",
+        "charts of every type",
+        "contexts do not know each other",
+        "variables of the sandbox stay and those of a cell do not",
+        "a cell that takes too long is interrupted",
+        "a kernel that ends is an error and another one is there",
+        "javascript",
+        "typescript",
+        "bash",
+    ];
+    holds(&stand, command, &cases);
+}
+
 #[test]
 fn python_sdks_of_version_2_work_by_name_and_by_address() {
     let stand = Stand::new();

@@ -88,13 +88,13 @@ impl Session {
 
         let before = leftovers::observe()?;
         let tests = thread::scope(|scope| {
-            let template = scope.spawn(|| build_template(&home));
+            let templates = scope.spawn(|| build_templates(choice, &home));
             let tests = self.stage("tests without sandboxes", || {
                 let mut tests = run_tests(choice, Targets::WithoutSandboxes, &home)?;
                 tests.add(run_tests(choice, Targets::Documentation, &home)?);
                 Ok::<_, Failure>(tests)
             })?;
-            self.stage("template", || joined(template))?;
+            self.stage("templates", || joined(templates))?;
             Ok::<_, Failure>(tests)
         })?;
         self.tally.add(tests);
@@ -180,14 +180,27 @@ fn build(choice: &TestChoice) -> Outcome<()> {
     }
 }
 
-pub(crate) fn build_template(home: &Path) -> Outcome<()> {
+pub(crate) fn build_template(home: &Path, name: &str) -> Outcome<()> {
     Program::root(binary())
         .directory(workspace::root())
         .arg("--home")
         .arg(home)
-        .args(["template", "build", "base"])
+        .args(["template", "build", name])
         .run()
-        .context(|| "the template `base` is needed by the tests and could not be built".to_owned())
+        .context(|| {
+            format!("the template `{name}` is needed by the tests and could not be built")
+        })
+}
+
+/// What sandboxes of the tests start from: the smallest that will do, and for
+/// a full run also what a user would have.
+fn build_templates(choice: &TestChoice, home: &Path) -> Outcome<()> {
+    build_template(home, "base")?;
+    build_template(home, "templates/code-interpreter-v1-tiny.toml")?;
+    if choice.full {
+        build_template(home, "code-interpreter-v1")?;
+    }
+    Ok(())
 }
 
 /// What `cargo test` gets in every case.
@@ -337,7 +350,8 @@ const TIER_TESTS: [&str; 9] = [
 ];
 
 /// The same of those that take minutes.
-const LONG_TIER_TESTS: [&str; 5] = [
+const LONG_TIER_TESTS: [&str; 6] = [
+    "interpreter_clients",
     "protocol",
     "network",
     "selftest",

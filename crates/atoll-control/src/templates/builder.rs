@@ -20,9 +20,10 @@ use std::time::Instant;
 
 use atoll_engine::{Limits, Runtime};
 use atoll_store::{Digest, LayerError};
+use tempfile::TempDir;
 
 use super::build_log::{BuildLog, now_ms};
-use super::builtin::{Builtin, builtin_spec};
+use super::builtin::{Builtin, builtin_spec, write_builtin_files};
 use super::cache::{Cache, Key};
 use super::lock::Lock;
 use super::reporter::Reporter;
@@ -96,6 +97,9 @@ pub enum BuildError {
     /// There is no built-in template of that name.
     #[error("there is no built-in template `{0}`")]
     NoBuiltin(TemplateName),
+    /// It is made of packages that no host has.
+    #[error("the template `{0}` can only be built from the network")]
+    NeedsNetwork(TemplateName),
     /// The parent is not there.
     #[error("the template `{0}`, from which this one is made, does not exist")]
     NoParent(TemplateName),
@@ -232,18 +236,42 @@ impl Builder {
         self.build_builtin(name, options, events).await
     }
 
-    /// Builds the built-in template `name` as its spec has it.
+    /// Builds the built-in template `name` as its spec has it, after those
+    /// that it is made from and that are not there.
     ///
     /// # Errors
-    /// When there is none of that name or its build fails.
+    /// When there is none of that name or a build fails.
     pub async fn build_builtin(
         &self,
         name: &TemplateName,
         options: &BuildOptions,
         events: Events<'_>,
     ) -> Result<Template, BuildError> {
-        let spec = builtin_spec(name, options.builtin)
-            .ok_or_else(|| BuildError::NoBuiltin(name.clone()))??;
+        let mut spec = builtin_spec(name, options.builtin).ok_or_else(|| {
+            match builtin_spec(name, Builtin::Network) {
+                Some(_) => BuildError::NeedsNetwork(name.clone()),
+                None => BuildError::NoBuiltin(name.clone()),
+            }
+        })??;
+        // Held until the build is done.
+        let (_files, context) = builtin_files()?;
+        spec.context = Some(context);
+        let mut parents: Vec<TemplateSpec> = Vec::new();
+        while let Source::Template(parent) = &parents.last().unwrap_or(&spec).from {
+            if self.catalog.get(parent)?.is_some() {
+                break;
+            }
+            let Some(parent) = builtin_spec(parent, options.builtin) else {
+                break;
+            };
+            parents.push(TemplateSpec {
+                context: spec.context.clone(),
+                ..parent?
+            });
+        }
+        for parent in parents.iter().rev() {
+            self.build(parent, options, events).await?;
+        }
         self.build(&spec, options, events).await
     }
 
@@ -372,4 +400,16 @@ impl Builder {
             source,
         })
     }
+}
+
+/// A directory with what built-in templates copy, and its path without links.
+fn builtin_files() -> Result<(TempDir, PathBuf), BuildError> {
+    let failed = |source| BuildError::File {
+        path: std::env::temp_dir(),
+        source,
+    };
+    let directory = TempDir::new().map_err(failed)?;
+    write_builtin_files(directory.path()).map_err(failed)?;
+    let path = directory.path().canonicalize().map_err(failed)?;
+    Ok((directory, path))
 }

@@ -1,9 +1,50 @@
-//! Templates that come with Atoll.
+//! Templates that come with Atoll: their specs, and the files that their copy
+//! steps take.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use super::{SpecError, TemplateName, TemplateSpec};
 
 const BASE: &str = include_str!("../../../../templates/base.toml");
 const BASE_OFFLINE: &str = include_str!("../../../../templates/base-offline.toml");
+const INTERPRETER: &str = include_str!("../../../../templates/code-interpreter-v1.toml");
+const INTERPRETER_SLIM: &str = include_str!("../../../../templates/code-interpreter-v1-slim.toml");
+
+/// A file of the directory `templates`, by its name there.
+macro_rules! file {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../../templates/", $name)),
+        )
+    };
+}
+
+/// What copy steps of built-in templates take.
+const FILES: [(&str, &str); 14] = [
+    file!("kernels/bash.mjs"),
+    file!("kernels/bash/shell.mjs"),
+    file!("kernels/check.py"),
+    file!("kernels/javascript.mjs"),
+    file!("kernels/javascript/display.mjs"),
+    file!("kernels/javascript/evaluator.mjs"),
+    file!("kernels/javascript/source.mjs"),
+    file!("kernels/kernel.mjs"),
+    file!("kernels/output.mjs"),
+    file!("kernels/package.json"),
+    file!("kernels/package-lock.json"),
+    file!("kernels/specifications/bash.json"),
+    file!("kernels/specifications/javascript.json"),
+    file!("kernels/wire.mjs"),
+];
+
+/// Modes of the files and directories, whatever the mask of this process is:
+/// they are part of what a step is cached by.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// From where a built-in template is built.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,10 +59,11 @@ pub enum Builtin {
 /// Names of the built-in templates.
 #[must_use]
 pub fn builtin_names() -> &'static [&'static str] {
-    &["base"]
+    &["base", "code-interpreter-v1", "code-interpreter-v1-slim"]
 }
 
-/// The spec of a built-in template; `None` when there is none of that name.
+/// The spec of a built-in template; `None` when there is none of that name,
+/// or none that is built from there.
 pub(super) fn builtin_spec(
     name: &TemplateName,
     kind: Builtin,
@@ -29,13 +71,41 @@ pub(super) fn builtin_spec(
     let (text, origin) = match (name.as_str(), kind) {
         ("base", Builtin::Network) => (BASE, "templates/base.toml"),
         ("base", Builtin::Offline) => (BASE_OFFLINE, "templates/base-offline.toml"),
+        ("code-interpreter-v1", Builtin::Network) => {
+            (INTERPRETER, "templates/code-interpreter-v1.toml")
+        }
+        ("code-interpreter-v1-slim", Builtin::Network) => {
+            (INTERPRETER_SLIM, "templates/code-interpreter-v1-slim.toml")
+        }
         _ => return None,
     };
     Some(TemplateSpec::parse(text, origin))
 }
 
+/// Writes what copy steps take into a directory.
+pub(super) fn write_builtin_files(directory: &Path) -> io::Result<()> {
+    for (name, text) in FILES {
+        let mut place = directory.to_owned();
+        for part in Path::new(name).parent().into_iter().flatten() {
+            place.push(part);
+            if !place.exists() {
+                fs::create_dir(&place)?;
+                fs::set_permissions(&place, Permissions::from_mode(DIRECTORY_MODE))?;
+            }
+        }
+        let path = directory.join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, Permissions::from_mode(FILE_MODE))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use super::super::Source;
     use super::*;
 
     #[test]
@@ -43,14 +113,57 @@ mod tests {
         for name in builtin_names() {
             let name: TemplateName = name.parse().unwrap();
             for kind in [Builtin::Network, Builtin::Offline] {
-                let spec = builtin_spec(&name, kind).unwrap().unwrap();
+                let Some(spec) = builtin_spec(&name, kind) else {
+                    assert_eq!(kind, Builtin::Offline, "{name} cannot be built");
+                    continue;
+                };
+                let spec = spec.unwrap();
                 assert_eq!(spec.name, name);
                 assert_eq!(
                     (spec.user.as_deref(), spec.workdir.as_deref()),
                     (Some("user"), Some("/home/user"))
                 );
+                // What it is made from can be built as well.
+                if let Source::Template(parent) = &spec.from {
+                    assert!(builtin_names().contains(&parent.as_str()), "{parent}");
+                }
             }
         }
+        let base = "base".parse().unwrap();
+        assert!(builtin_spec(&base, Builtin::Offline).is_some());
         assert!(builtin_spec(&"moon".parse().unwrap(), Builtin::Network).is_none());
+    }
+
+    fn files_below(directory: &Path, found: &mut BTreeSet<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files_below(&path, found);
+            } else {
+                found.insert(path);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_copied_is_all_that_lies_beside_the_specs() {
+        let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates");
+        let mut there = BTreeSet::new();
+        files_below(&templates.join("kernels"), &mut there);
+        let known: BTreeSet<_> = FILES.iter().map(|(name, _)| templates.join(name)).collect();
+        assert_eq!(there, known);
+    }
+
+    #[test]
+    fn files_are_written_with_their_directories_and_modes() {
+        let directory = tempfile::tempdir().unwrap();
+        write_builtin_files(directory.path()).unwrap();
+        for (name, text) in FILES {
+            let path = directory.path().join(name);
+            assert_eq!(fs::read_to_string(&path).unwrap(), text, "{name}");
+            let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(&path), FILE_MODE, "{name}");
+            assert_eq!(mode(path.parent().unwrap()), DIRECTORY_MODE, "{name}");
+        }
     }
 }
