@@ -34,6 +34,9 @@ const IDLE_BOUND: Duration = Duration::from_secs(2);
 const INTERRUPT_BOUND: Duration = Duration::from_secs(6);
 const INTERRUPT_AGAIN: Duration = Duration::from_secs(1);
 
+/// Processes of a kernel beyond which it is ended instead of interrupted.
+const CROWD_MAX: usize = 64;
+
 /// How long setting variables may take.
 const SILENT_BOUND: Duration = Duration::from_secs(5);
 
@@ -79,6 +82,14 @@ pub(super) async fn run(
         Err(outcome) => outcome,
     };
     let outcome = match outcome {
+        // Copies of a kernel would all be interrupted, and then all be kernels.
+        Outcome::ClientGone if kernel.process.crowd() > CROWD_MAX => {
+            seat.notice = Some(format!(
+                "[code of this context had become more than {CROWD_MAX} processes when it was interrupted: they were ended and the kernel was restarted, variables and imports are lost]\n"
+            ));
+            seat.vacate().await;
+            return;
+        }
         Outcome::ClientGone => match interrupt(kernel).await {
             Some(outcome) => outcome,
             None => {

@@ -55,23 +55,17 @@ impl fmt::Display for Exit {
 #[derive(Debug)]
 pub(super) struct KernelProcess {
     pid: i32,
-    /// Where it has one.
-    reaper: Option<i32>,
     exit: watch::Receiver<Option<Exit>>,
 }
 
 impl KernelProcess {
     /// A fork of the parent of kernels, which tells of its end.
     pub(super) fn forked(pid: i32, exit: watch::Receiver<Option<Exit>>) -> Self {
-        Self {
-            pid,
-            reaper: None,
-            exit,
-        }
+        Self { pid, exit }
     }
 
     /// One that was started behind a reaper.
-    pub(super) fn launched(pid: i32, reaper: i32, mut reports: Reports) -> Self {
+    pub(super) fn launched(pid: i32, mut reports: Reports) -> Self {
         let (told, exit) = watch::channel(None);
         tokio::spawn(async move {
             let exit = match reports.next().await {
@@ -81,11 +75,7 @@ impl KernelProcess {
             };
             told.send_replace(Some(exit));
         });
-        Self {
-            pid,
-            reaper: Some(reaper),
-            exit,
-        }
+        Self { pid, exit }
     }
 
     /// How it ended, if it did.
@@ -112,46 +102,29 @@ impl KernelProcess {
         }
     }
 
+    /// How many processes it has become.
+    pub(super) fn crowd(&self) -> usize {
+        tree::session_size(self.pid)
+    }
+
     /// Ends it and what it started.
     pub(super) async fn end(&self) {
-        end(self.pid, self.standing()).await;
-    }
-
-    fn standing(&self) -> Standing {
-        match (self.exit(), self.reaper) {
-            (Some(_), _) => Standing::Ended,
-            (None, Some(reaper)) => Standing::BehindReaper(reaper),
-            (None, None) => Standing::Alone,
-        }
+        end(self.pid, self.exit().is_some()).await;
     }
 }
 
-/// How a kernel stands when it has to go.
-#[derive(Debug, Clone, Copy)]
-enum Standing {
-    /// Its number may be another's already; only its session is left.
-    Ended,
-    BehindReaper(i32),
-    Alone,
-}
-
-async fn end(pid: i32, standing: Standing) {
-    match standing {
-        Standing::Ended => {}
-        Standing::BehindReaper(reaper) => {
-            tree::kill_below_reaper(reaper).await;
-        }
-        Standing::Alone => {
-            tree::kill_from(pid).await;
-        }
-    }
+async fn end(pid: i32, has_exited: bool) {
     tree::kill_session(pid).await;
+    if !has_exited {
+        // One that had no time to begin its session.
+        tree::send(pid, Signal::KILL);
+    }
 }
 
 impl Drop for KernelProcess {
     fn drop(&mut self) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(end(self.pid, self.standing()));
+            runtime.spawn(end(self.pid, self.exit().is_some()));
         }
     }
 }

@@ -265,7 +265,7 @@ impl Starter {
             tokio::spawn(words.clone().keep(stdout));
             tokio::spawn(words.clone().keep(stderr));
         }
-        let process = KernelProcess::launched(launched.pid, launched.reaper, launched.reports);
+        let process = KernelProcess::launched(launched.pid, launched.reports);
         Ok((process, words))
     }
 
@@ -302,7 +302,7 @@ impl Starter {
             streams: Streams::Pipes,
         };
         let launched = launch::launch(launch, self.commands.spare()).await?;
-        let process = KernelProcess::launched(launched.pid, launched.reaper, launched.reports);
+        let process = KernelProcess::launched(launched.pid, launched.reports);
         let Ends::Pipes {
             stdin: Some(stdin),
             stdout,

@@ -15,6 +15,11 @@ const KILL_BOUND: Duration = Duration::from_secs(5);
 /// the time may never be stopped as a whole.
 const STOP_BOUND: Duration = Duration::from_millis(500);
 
+/// The same for a session: whatever leads it was told to fork without end
+/// more often than a command, and a slow look at thousands is no reason to let
+/// it go on.
+const SESSION_STOP_BOUND: Duration = Duration::from_secs(10);
+
 /// Stack of the thread that looks at `/proc`.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -53,6 +58,11 @@ pub(crate) async fn kill_below_reaper(reaper: i32) -> bool {
 /// and everything below. Returns whether all of it is gone.
 pub(crate) async fn kill_session(leader: i32) -> bool {
     hunt_down(Prey::Session(leader)).await
+}
+
+/// How many processes are in the session that `leader` began.
+pub(crate) fn session_size(leader: i32) -> usize {
+    in_session(&entries(), leader).len()
 }
 
 /// Ends everything this process started, directly or not.
@@ -119,12 +129,16 @@ struct Hunt {
 impl Hunt {
     fn new(prey: Prey) -> Self {
         let now = Instant::now();
+        let stop_bound = match prey {
+            Prey::Below(_) => STOP_BOUND,
+            Prey::Session(_) => SESSION_STOP_BOUND,
+        };
         Self {
             prey,
-            stop_until: Some(now + STOP_BOUND),
+            stop_until: Some(now + stop_bound),
             stopped: HashSet::new(),
             fewest: usize::MAX,
-            deadline: now + STOP_BOUND + KILL_BOUND,
+            deadline: now + stop_bound + KILL_BOUND,
         }
     }
 
