@@ -38,7 +38,7 @@ fn execute(reached: &Reached, code: &str, more: &[(&str, &str)]) -> Vec<u8> {
     )
 }
 
-fn with_token<'a>(token: &'a str) -> [(&'static str, &'a str); 1] {
+fn with_token(token: &str) -> [(&'static str, &str); 1] {
     [("x-access-token", token)]
 }
 
