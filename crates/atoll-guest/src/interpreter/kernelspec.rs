@@ -154,11 +154,12 @@ impl KernelSpec {
         let at = self.argv.windows(2).position(|pair| {
             pair[0] == "-m" && matches!(pair[1].as_str(), "ipykernel_launcher" | "ipykernel")
         })?;
+        let options = self.argv.get(1..at)?;
         // Options of Python itself would not be in force in a fork.
-        let are_known = self.argv[1..at]
+        let are_known = options
             .iter()
             .all(|option| option == "-Xfrozen_modules=off");
-        (at >= 1 && are_known).then(|| (self.argv[0].as_str(), &self.argv[at + 2..]))
+        are_known.then(|| (self.argv[0].as_str(), &self.argv[at + 2..]))
     }
 }
 

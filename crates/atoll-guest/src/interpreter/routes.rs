@@ -236,6 +236,8 @@ async fn create(
     if let Some(seat) = context.free_seat() {
         occupied(&interpreter, &context, seat).await?;
     }
+    // Those that are always there are older than any other.
+    interpreter.default_context(&Language::Python);
     if interpreter.table.insert(Arc::clone(&context)).is_none() {
         context.remove().await;
         return Err(Refusal::of_kernel(format!(

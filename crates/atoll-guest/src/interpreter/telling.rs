@@ -310,14 +310,8 @@ fn prefix(text: &str, room: usize) -> &str {
     let (mut end, mut at) = (0, 0);
     while at < bytes.len() {
         let length = match (bytes[at], bytes.get(at + 1)) {
-            (b'\\', Some(b'u')) => {
-                let is_first_half = matches!(bytes.get(at + 2), Some(b'd' | b'D'))
-                    && matches!(
-                        bytes.get(at + 3),
-                        Some(b'8'..=b'9' | b'a'..=b'b' | b'A'..=b'B')
-                    );
-                if is_first_half { 12 } else { 6 }
-            }
+            (b'\\', Some(b'u')) if is_first_half(&bytes[at..]) => 12,
+            (b'\\', Some(b'u')) => 6,
             (b'\\', _) => 2,
             _ => text[at..].chars().next().map_or(1, char::len_utf8),
         };
@@ -330,11 +324,29 @@ fn prefix(text: &str, room: usize) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
+/// Whether these bytes begin with the first half of a surrogate pair.
+fn is_first_half(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [
+            b'\\',
+            b'u',
+            b'd' | b'D',
+            b'8' | b'9' | b'a' | b'b' | b'A' | b'B',
+            ..
+        ]
+    )
+}
+
 /// The content of a `stream` message that was cut, made whole: its text is
 /// what is long, and comes last.
 fn repaired(content: &[u8]) -> Option<Vec<u8>> {
     (0..=ESCAPE_BYTES_MAX).find_map(|cut| {
         let kept = content.get(..content.len().checked_sub(cut)?)?;
+        let last = kept.get(kept.len().checked_sub(6)?..)?;
+        if is_first_half(last) {
+            return None;
+        }
         let whole = [kept, STREAM_END].concat();
         serde_json::from_slice::<Output<'_>>(&whole).ok()?;
         Some(whole)
