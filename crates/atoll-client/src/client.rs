@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use atoll_guest_client::{Gateway, GuestClient};
-use atoll_protocol::ENVD_PORT;
 use atoll_protocol::rest::{
     LogEntries, Sandbox as Answered, SandboxDetail, SandboxLogEntry, SandboxMetric,
 };
+use atoll_protocol::{CODE_PORT, ENVD_PORT};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::json;
 
@@ -22,6 +22,7 @@ use crate::sandbox::Sandbox;
 
 const SANDBOX_HEADER: &str = "e2b-sandbox-id";
 const PORT_HEADER: &str = "e2b-sandbox-port";
+const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
 
 /// A server, and the right to use it. Cheap to clone.
 #[derive(Clone)]
@@ -103,11 +104,23 @@ impl Client {
     }
 
     fn opened(&self, answered: Answered) -> Result<Sandbox, ClientError> {
+        let guest = self.guest(&answered, ENVD_PORT)?;
+        let code = self.guest(&answered, CODE_PORT)?;
+        Ok(Sandbox::new(self.clone(), answered, guest, code))
+    }
+
+    /// A port of a sandbox's guest.
+    fn guest(&self, answered: &Answered, port: u16) -> Result<GuestClient, ClientError> {
         let endpoint = self.rest().endpoint();
-        let address = endpoint.guest_of(&answered.sandbox_id, answered.domain.as_deref())?;
+        let address = endpoint.guest_of(&answered.sandbox_id, port, answered.domain.as_deref())?;
         let mut headers = HeaderMap::new();
         headers.insert(SANDBOX_HEADER, value(&answered.sandbox_id)?);
-        headers.insert(PORT_HEADER, HeaderValue::from(ENVD_PORT));
+        headers.insert(PORT_HEADER, HeaderValue::from(port));
+        if let Some(token) = &answered.traffic_access_token
+            && port == CODE_PORT
+        {
+            headers.insert(TRAFFIC_HEADER, value(token)?);
+        }
         let uri = address
             .uri("/")
             .map_err(|error| ClientError::Protocol(error.to_string()))?;
@@ -116,8 +129,10 @@ impl Client {
             host: value(address.authority.as_str())?,
             headers,
         };
-        let guest = GuestClient::through(gateway, answered.envd_access_token.clone());
-        Ok(Sandbox::new(self.clone(), answered, guest))
+        Ok(GuestClient::through(
+            gateway,
+            answered.envd_access_token.clone(),
+        ))
     }
 
     /// Lists sandboxes, the newest first.

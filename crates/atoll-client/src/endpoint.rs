@@ -9,8 +9,6 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use serde::{Deserialize, Serialize};
 
-use atoll_protocol::ENVD_PORT;
-
 /// Zone of E2B itself.
 const DEFAULT_DOMAIN: &str = "e2b.app";
 
@@ -229,15 +227,16 @@ impl Endpoint {
         }
     }
 
-    /// Where the guest of a sandbox is reached.
+    /// Where a port of the guest of a sandbox is reached.
     pub(crate) fn guest_of(
         &self,
         sandbox: &str,
+        port: u16,
         domain: Option<&str>,
     ) -> Result<Address, EndpointError> {
         match &self.shared {
             Some(address) => Ok(address.clone()),
-            None => Address::secure(&self.host(sandbox, ENVD_PORT, domain)),
+            None => Address::secure(&self.host(sandbox, port, domain)),
         }
     }
 
@@ -251,6 +250,8 @@ impl Endpoint {
 mod tests {
     use std::fs;
 
+    use atoll_protocol::ENVD_PORT;
+
     use super::*;
 
     fn from(variables: &[(&str, &str)]) -> Result<Endpoint, EndpointError> {
@@ -261,7 +262,7 @@ mod tests {
     }
 
     fn guest(endpoint: &Endpoint) -> String {
-        let address = endpoint.guest_of("iabc", None).unwrap();
+        let address = endpoint.guest_of("iabc", ENVD_PORT, None).unwrap();
         address.uri("/health").unwrap().to_string()
     }
 

@@ -21,13 +21,14 @@
 //! | `connector.rs` | connections, with TLS where the address says so |
 //! | `rest.rs` | one question to the control plane |
 //! | `client.rs`, `options.rs`, `list.rs` | making, finding and ending sandboxes |
-//! | `sandbox.rs`, `commands.rs`, `files.rs` | working in one |
+//! | `sandbox.rs`, `commands.rs`, `files.rs`, `code.rs` | working in one |
 //!
 //! **Invariant**: nothing here knows the server's inside; what it knows is the
 //! wire. Answers are bounded in size and time, and texts of a sandbox cannot
 //! move a terminal's cursor.
 
 mod client;
+mod code;
 mod commands;
 mod connector;
 mod endpoint;
@@ -39,13 +40,15 @@ mod rest;
 mod sandbox;
 
 pub use atoll_guest_client::{
-    Code, Command, Entry, EntryKind, ExitStatus, FileReader, GuestError, GuestText, Process,
-    ProcessEvent, ProcessInput, PtySize, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
+    Code, CodeContext, CodeError, CodeEvent, CodeResult, CodeRun, Command, Entry, EntryKind,
+    ExitStatus, FileReader, GuestError, GuestText, NewContext, Process, ProcessEvent, ProcessInput,
+    PtySize, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
 };
 pub use atoll_protocol::rest::{
     ListedSandbox, SandboxDetail, SandboxLogEntry, SandboxMetric, SandboxState,
 };
 pub use client::Client;
+pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};
 pub use commands::{Commands, Output, RunError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::ClientError;

@@ -6,6 +6,7 @@ use atoll_guest_client::GuestClient;
 use atoll_protocol::rest::{Sandbox as Answered, SandboxDetail};
 
 use crate::client::Client;
+use crate::code::{CodeInterpreter, CodeOptions, Execution, RunCodeError};
 use crate::commands::Commands;
 use crate::error::ClientError;
 use crate::files::Files;
@@ -16,14 +17,21 @@ pub struct Sandbox {
     client: Client,
     answered: Answered,
     guest: GuestClient,
+    code: GuestClient,
 }
 
 impl Sandbox {
-    pub(crate) fn new(client: Client, answered: Answered, guest: GuestClient) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        answered: Answered,
+        guest: GuestClient,
+        code: GuestClient,
+    ) -> Self {
         Self {
             client,
             answered,
             guest,
+            code,
         }
     }
 
@@ -69,6 +77,26 @@ impl Sandbox {
     #[must_use]
     pub fn files(&self) -> Files<'_> {
         Files::new(&self.guest)
+    }
+
+    /// Code that keeps its state: contexts, and events while it runs.
+    #[must_use]
+    pub fn code(&self) -> CodeInterpreter<'_> {
+        CodeInterpreter::new(&self.code)
+    }
+
+    /// Runs code to its end; without options, Python in the context that all
+    /// such code shares.
+    ///
+    /// # Errors
+    /// When it cannot be run, runs too long or shows too much. Code that fails
+    /// by itself is an [`Execution`] with an error.
+    pub async fn run_code(
+        &self,
+        code: &str,
+        options: &CodeOptions,
+    ) -> Result<Execution, RunCodeError> {
+        self.code().run(code, options, |_| {}).await
     }
 
     /// What the server knows about it.

@@ -26,6 +26,33 @@ pub struct Ingress {
     pub https_ports: Vec<u16>,
 }
 
+/// Who may run code through the interpreter's port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeAccess {
+    /// Who has a token of the sandbox.
+    TokenHolders,
+    /// Everybody who knows its name, and its traffic token if it has one: the
+    /// client that made it cannot send tokens.
+    Everybody,
+}
+
+impl CodeAccess {
+    /// What a sandbox needs that was made by a client of this name. The first
+    /// generation of E2B's clients (0.x, 1.x) sends no token with code.
+    #[must_use]
+    pub fn of_client(name: &str) -> Self {
+        let is_first_generation = ["e2b-python-sdk/", "e2b-js-sdk/"].iter().any(|sdk| {
+            name.strip_prefix(sdk)
+                .is_some_and(|version| version.starts_with("0.") || version.starts_with("1."))
+        });
+        if is_first_generation {
+            Self::Everybody
+        } else {
+            Self::TokenHolders
+        }
+    }
+}
+
 /// A sandbox that takes commands.
 pub struct Running {
     /// Its name.
@@ -38,6 +65,8 @@ pub struct Running {
     pub limits: Limits,
     /// Who may come to its ports, and how.
     pub ingress: Ingress,
+    /// Who may run code in it.
+    pub code_access: CodeAccess,
 }
 
 /// All sandboxes that run right now, by name.
@@ -71,5 +100,26 @@ impl RunningSandboxes {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(id.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_generation_runs_code_without_a_token() {
+        for (name, expected) in [
+            ("e2b-python-sdk/1.5.0", CodeAccess::Everybody),
+            ("e2b-js-sdk/1.13.2", CodeAccess::Everybody),
+            ("e2b-js-sdk/0.16.0", CodeAccess::Everybody),
+            ("e2b-python-sdk/2.63.0", CodeAccess::TokenHolders),
+            ("e2b-js-sdk/2.49.0 e2b-cli/2.19.0", CodeAccess::TokenHolders),
+            ("e2b-js-sdk/10.0.0", CodeAccess::TokenHolders),
+            ("x e2b-js-sdk/1.0.0", CodeAccess::TokenHolders),
+            ("", CodeAccess::TokenHolders),
+        ] {
+            assert_eq!(CodeAccess::of_client(name), expected, "{name}");
+        }
     }
 }

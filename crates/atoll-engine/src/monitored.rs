@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -372,16 +372,24 @@ fn watched(stream: TcpStream) -> io::Result<TcpStream> {
 
 /// Connects to `port` of a sandbox, from the namespace in which its entrance is.
 fn connect(entrance: Entrance, port: u16) -> io::Result<TcpStream> {
-    let to = |address: Ipv4Addr, port: u16| {
+    let to = |address: IpAddr, port: u16| -> io::Result<TcpStream> {
         let stream = TcpStream::connect_timeout(&SocketAddr::from((address, port)), DIAL_BOUND)?;
         stream.set_nodelay(true)?;
         Ok(stream)
     };
     match entrance {
-        Entrance::Loopback => to(Ipv4Addr::LOCALHOST, port),
-        Entrance::Guest(address) if port == GUEST_PORT => watched(to(address, port)?),
+        Entrance::Loopback => match to(Ipv4Addr::LOCALHOST.into(), port) {
+            // What listens on `localhost` may have chosen the other one.
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionRefused && port != GUEST_PORT =>
+            {
+                to(Ipv6Addr::LOCALHOST.into(), port).map_err(|_| error)
+            }
+            connected => connected,
+        },
+        Entrance::Guest(address) if port == GUEST_PORT => watched(to(address.into(), port)?),
         Entrance::Guest(address) => {
-            let mut stream = watched(to(address, PASSAGE_PORT)?)?;
+            let mut stream = watched(to(address.into(), PASSAGE_PORT)?)?;
             stream.write_all(&port.to_be_bytes())?;
             let mut answer = [u8::MAX];
             stream.set_read_timeout(Some(DIAL_BOUND))?;

@@ -23,6 +23,9 @@ pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 /// Longest response head, in bytes.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
+/// Most of a body that is read at once, from a guest that sends much.
+const BUFFER_BYTES_MAX: usize = 256 * 1024;
+
 /// Most headers of a response.
 pub(crate) const HEADERS_MAX: usize = 64;
 
@@ -78,7 +81,8 @@ impl Connection {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Self, GuestError> {
         let (sender, connection) = http1::Builder::new()
-            .max_buf_size(HEAD_BYTES_MAX)
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
             .max_headers(HEADERS_MAX)
             .handshake(TokioIo::new(stream))
             .await?;

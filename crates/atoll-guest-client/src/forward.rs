@@ -18,7 +18,7 @@ use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
 use crate::client::{GuestClient, bad_request};
 use crate::error::GuestError;
 use crate::moment::from_now;
-use crate::passage::{Route, answer_headers, request_headers};
+use crate::passage::{Route, Service, answer_headers, request_headers};
 use crate::pool::Outgoing;
 use crate::upload::{UploadBounds, watched};
 use crate::user::ForwardedUser;
@@ -29,6 +29,8 @@ const REPEATABLE_BYTES_MAX: u64 = 64 * 1024;
 /// How a request is passed on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForwardOptions {
+    /// What of the guest it is for.
+    pub service: Service,
     /// How long the answer's body may be silent; without it, for as long as
     /// whoever reads it waits. Streams need one only as long as the
     /// keep-alive that their client asked for.
@@ -65,7 +67,7 @@ impl GuestClient {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let route = Route::of(&parts.method, &parts.uri)?;
+        let route = options.service.route(&parts.method, &parts.uri)?;
         let mut head = Request::new(());
         *head.method_mut() = parts.method;
         // Without scheme and authority: [`Route::of`] refused those.

@@ -16,12 +16,15 @@
 //! | 90 s, or as told | silence of a stream or a file; only whole frames break it |
 //! | 10 s | the end of a command beyond its timeout, whatever is sent meanwhile |
 //! | 4 connections, 5 s | what is kept idle |
+//! | 256 MiB | a line of an execution |
+//! | 40 s | silence of an execution |
 //! | 64 KiB | why a large file was refused |
 //!
 //! ```text
 //! GuestClient ── idle connection, or a new one ──▶ dial(49983), or a Gateway ──▶ guest
 //!   start() ─▶ Process  ── next() ─▶ ProcessEvent
 //!                └ input() ─▶ ProcessInput (send, close, signal, resize)
+//!   run_code() ─▶ CodeRun ── next() ─▶ CodeEvent
 //!   stat, list_dir, make_dir, rename, remove ─▶ Entry
 //!   watch() ─▶ Watch ── next() ─▶ WatchEvent
 //!   forward() ─▶ ForwardedBody ── bounded_frames() ─▶ BoundedFrames
@@ -30,6 +33,7 @@
 
 mod answer;
 mod client;
+mod code;
 mod connection;
 mod download;
 mod entry;
@@ -56,6 +60,7 @@ pub use atoll_protocol::connect::Code;
 pub use atoll_protocol::status::ExitStatus;
 pub use atoll_protocol::{InitRequest, KERNEL_RELEASE};
 pub use client::GuestClient;
+pub use code::{CodeContext, CodeError, CodeEvent, CodeResult, CodeRun, CodeToRun, NewContext};
 pub use download::FileReader;
 pub use entry::{Entry, EntryKind, FileNameError, GuestText};
 pub use error::{GuestError, harmless_char};
@@ -66,7 +71,7 @@ pub use gateway::{ByteStream, Connecting, Dialer, Gateway};
 pub use input::{ProcessInput, Signal};
 pub use local::LocalFile;
 pub use messages::FRAME_BYTES_MAX;
-pub use passage::{Call, Route};
+pub use passage::{Call, CodeCall, Route, Service};
 pub use process::{Command, Process, ProcessEvent, PtySize};
 pub use user::ForwardedUser;
 pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions};

@@ -2,6 +2,7 @@
 //! answer reaches the client. Lists of what may pass: a name that is new or
 //! written in another way does not.
 
+use atoll_protocol::{CODE_PORT, ENVD_PORT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 use crate::error::GuestError;
@@ -42,6 +43,9 @@ static ANSWER_HEADERS: [HeaderName; 9] = [
     HeaderName::from_static("connect-content-encoding"),
 ];
 
+/// Longest id of a context.
+const CONTEXT_ID_BYTES_MAX: usize = 64;
+
 /// Most headers of a request that pass.
 const REQUEST_HEADERS_MAX: usize = 64;
 
@@ -58,6 +62,51 @@ pub enum Route {
     Unary(Call),
     /// A call of a service that streams.
     Stream(Call),
+    /// A request to the code interpreter.
+    Code(CodeCall),
+}
+
+/// What of the guest a request is for. It serves both on one port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Service {
+    /// Commands and files.
+    #[default]
+    Envd,
+    /// The code interpreter.
+    Code,
+}
+
+impl Service {
+    /// The route of a request to it, by its exact spelling.
+    ///
+    /// # Errors
+    /// [`GuestError::NotForwarded`] for everything that has none.
+    pub fn route(self, method: &Method, uri: &Uri) -> Result<Route, GuestError> {
+        match self {
+            Self::Envd => Route::of(method, uri),
+            Self::Code => Route::of_code(method, uri),
+        }
+    }
+
+    /// The port at which clients look for it.
+    #[must_use]
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Envd => ENVD_PORT,
+            Self::Code => CODE_PORT,
+        }
+    }
+}
+
+/// Requests to the code interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeCall {
+    /// `/execute`: a stream of lines, with a sign of life in silence.
+    Execute,
+    /// `/contexts`, read.
+    List,
+    /// `/contexts`, changed; the answer may wait for a kernel.
+    Change,
 }
 
 /// What matters about a call.
@@ -129,9 +178,46 @@ impl Route {
         }
     }
 
+    /// The route of a request to the code interpreter, by its exact spelling.
+    ///
+    /// # Errors
+    /// [`GuestError::NotForwarded`] for everything that has none.
+    pub fn of_code(method: &Method, uri: &Uri) -> Result<Self, GuestError> {
+        if uri.scheme().is_some() || uri.authority().is_some() {
+            return Err(GuestError::NotForwarded("its target names a host"));
+        }
+        let context = |path: &str| {
+            let (id, rest) = path.split_once('/').unwrap_or((path, ""));
+            let is_id = (1..=CONTEXT_ID_BYTES_MAX).contains(&id.len())
+                && id
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            is_id
+                && if method == Method::POST {
+                    path.len() > id.len() && rest == "restart"
+                } else {
+                    path == id && method == Method::DELETE
+                }
+        };
+        let route = match (method, uri.path()) {
+            (&Method::GET | &Method::HEAD, "/health") => Some(Self::Read),
+            (&Method::POST, "/execute") => Some(Self::Code(CodeCall::Execute)),
+            (&Method::GET | &Method::HEAD, "/contexts") => Some(Self::Code(CodeCall::List)),
+            (&Method::POST, "/contexts") => Some(Self::Code(CodeCall::Change)),
+            (_, path) => path
+                .strip_prefix("/contexts/")
+                .filter(|path| context(path))
+                .map(|_| Self::Code(CodeCall::Change)),
+        };
+        route.ok_or(GuestError::NotForwarded("its path is not a client's"))
+    }
+
     /// Whether the guest may see it twice.
     pub(crate) fn repeatable(self) -> bool {
-        matches!(self, Self::Read | Self::Download | Self::Unary(Call::Looks))
+        matches!(
+            self,
+            Self::Read | Self::Download | Self::Unary(Call::Looks) | Self::Code(CodeCall::List)
+        )
     }
 
     /// Whether its answer is a stream of frames.
@@ -142,7 +228,10 @@ impl Route {
 
     /// Whether it may take long enough for a connection of its own.
     pub(crate) fn is_long(self) -> bool {
-        matches!(self, Self::Stream(_) | Self::Write)
+        matches!(
+            self,
+            Self::Stream(_) | Self::Write | Self::Code(CodeCall::Execute | CodeCall::Change)
+        )
     }
 
     /// Whether the answer may take as long as a command lives.
@@ -243,6 +332,78 @@ mod tests {
             ),
         ] {
             assert_eq!(route(&method, target), Some(expected), "{target}");
+        }
+    }
+
+    #[test]
+    fn the_code_interpreter_has_routes_of_its_own() {
+        let code = |method: &Method, target: &str| {
+            let uri = target.parse().ok()?;
+            Route::of_code(method, &uri).ok()
+        };
+        for (method, target, expected) in [
+            (Method::GET, "/health", Route::Read),
+            (Method::POST, "/execute", Route::Code(CodeCall::Execute)),
+            (
+                Method::POST,
+                "/execute?source=x",
+                Route::Code(CodeCall::Execute),
+            ),
+            (Method::GET, "/contexts", Route::Code(CodeCall::List)),
+            (Method::POST, "/contexts", Route::Code(CodeCall::Change)),
+            (
+                Method::DELETE,
+                "/contexts/a-1",
+                Route::Code(CodeCall::Change),
+            ),
+            (
+                Method::POST,
+                "/contexts/a-1/restart",
+                Route::Code(CodeCall::Change),
+            ),
+        ] {
+            assert_eq!(code(&method, target), Some(expected), "{target}");
+            let uri = target.parse().unwrap();
+            let is_shared = expected == Route::Read;
+            assert_eq!(Route::of(&method, &uri).is_ok(), is_shared, "{target}");
+        }
+        let long = format!("/contexts/{}", "a".repeat(65));
+        for target in [
+            "/init",
+            "/envs",
+            "/files?path=a",
+            "/metrics",
+            "/process.Process/List",
+            "/execute/",
+            "/Execute",
+            "//execute",
+            "/contexts/",
+            "/contexts/a/",
+            "/contexts/a/restart/",
+            "/contexts/a/b",
+            "/contexts/../init",
+            "/contexts/..%2finit",
+            "/contexts/%61",
+            "/contexts//restart",
+            "/contexts/a//restart",
+            &long,
+            "http://guest/execute",
+            "*",
+        ] {
+            for method in [Method::GET, Method::POST, Method::DELETE, Method::PUT] {
+                assert_eq!(code(&method, target), None, "{method} {target}");
+            }
+        }
+        for (method, target) in [
+            (Method::GET, "/execute"),
+            (Method::PUT, "/contexts"),
+            (Method::DELETE, "/contexts"),
+            (Method::GET, "/contexts/a"),
+            (Method::DELETE, "/contexts/a/restart"),
+            (Method::POST, "/contexts/a"),
+            (Method::POST, "/health"),
+        ] {
+            assert_eq!(code(&method, target), None, "{method} {target}");
         }
     }
 

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use crate::boot::connections::Standing;
 use crate::boot::is_init;
 use crate::files::{FileQuery, refuse};
+use crate::interpreter::Interpreter;
 use crate::settings::{Access, Settings};
 
 const UNAUTHORIZED: &str =
@@ -212,7 +213,11 @@ pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request
             "the first /init must set an access token",
         );
     }
+    let is_warm = init.warm_kernels == Some(true);
     settings.apply(init);
+    if is_warm && let Some(interpreter) = head.extensions.get::<Interpreter>() {
+        interpreter.warm();
+    }
     if is_init() {
         publish_identity(Path::new("/run/e2b"), &settings.env());
     }

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_protocol::ENVD_PORT;
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use connections::Callers;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitOptions};
@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Network;
+use crate::interpreter::{self, Interpreter};
 use crate::process::spare::Spare;
 use crate::settings::Settings;
 use crate::{access, files, filesystem, lifeline, metrics, passage, process, rpc, sudo};
@@ -213,8 +214,9 @@ async fn serve(
             tokio::spawn(sudo::service::serve(callers, commands.clone()));
         }
     }
+    let interpreter = Interpreter::new(Arc::clone(&settings), commands.clone());
     let rpc = rpc::service(commands, filesystem::Filesystem::new(Arc::clone(&settings)));
-    let app = routes(settings, rpc);
+    let app = routes(settings, rpc, interpreter.clone());
     tokio::select! {
         served = connections::serve(listener, app.clone(), Callers::Anybody) => served,
         served = serve_outside(host, app) => served,
@@ -222,6 +224,7 @@ async fn serve(
         _ = terminate.recv() => {
             if !is_init() {
                 process::tree::kill_descendants_of_self().await;
+                interpreter.clear();
             }
             Ok(())
         }
@@ -238,7 +241,7 @@ async fn serve_outside(host: Option<(TcpListener, Ipv4Addr)>, app: Router) -> io
     }
 }
 
-fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
+fn routes(settings: Arc<Settings>, rpc: rpc::Service, interpreter: Interpreter) -> Router {
     // Outermost comes what is done last: even a refused upload is drained.
     let files = Router::new()
         .route("/files", get(files::download).post(files::upload))
@@ -253,6 +256,7 @@ fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
         .route("/files/compose", post(files::compose))
         .route("/envs", get(access::envs))
         .route("/metrics", get(metrics::metrics).with_state(meter))
+        .merge(interpreter::routes::router(interpreter.clone()))
         .fallback_service(rpc)
         .layer(from_fn_with_state(
             Arc::clone(&settings),
@@ -261,6 +265,7 @@ fn routes(settings: Arc<Settings>, rpc: rpc::Service) -> Router {
         .merge(files)
         .route("/health", get(access::health))
         .route("/init", post(access::init))
+        .layer(Extension(interpreter))
         .with_state(settings)
 }
 

@@ -12,6 +12,7 @@
 //! | `process` | commands: launch, output, input, tree kill, the RPC service |
 //! | `filesystem` | what paths are, directories, watches: the RPC service |
 //! | `files` | `/files`: whole files in and out |
+//! | `interpreter` | code that keeps its state: kernels behind `/execute` and `/contexts` |
 //! | `metadata` | what clients say about a file, in its attributes |
 //! | `metrics` | `GET /metrics` |
 //! | `rpc` | both RPC services as one |
@@ -28,6 +29,7 @@ mod files;
 mod filesystem;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod interpreter;
 mod lifeline;
 mod metadata;
 mod metrics;

@@ -7,7 +7,7 @@
 //! said their end. Only the host's end of the network may ask.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,7 +85,14 @@ async fn connect(port: u16) -> io::Result<TcpStream> {
     if matches!(port, 0 | ENVD_PORT | PASSAGE_PORT) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    let service = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    let service = match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+        // What listens on `localhost` may have chosen the other one.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let other = TcpStream::connect((Ipv6Addr::LOCALHOST, port)).await;
+            other.map_err(|_| error)?
+        }
+        connected => connected?,
+    };
     service.set_nodelay(true)?;
     Ok(service)
 }

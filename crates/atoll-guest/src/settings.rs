@@ -94,6 +94,7 @@ impl Settings {
                 default_workdir,
                 timestamp: _,
                 lifecycle_id: _,
+                warm_kernels: _,
             } = init;
             if let Some(env) = env_vars {
                 current.env = env;

@@ -28,6 +28,10 @@ pub struct InitRequest {
     /// Name of the current span of the sandbox's life.
     #[serde(rename = "lifecycleID", skip_serializing_if = "Option::is_none")]
     pub lifecycle_id: Option<String>,
+    /// Whether code is likely to be run: the kernel that most of it needs is then started
+    /// before anybody asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_kernels: Option<bool>,
 }
 
 impl fmt::Debug for InitRequest {
@@ -49,6 +53,7 @@ impl fmt::Debug for InitRequest {
             .field("default_workdir", &self.default_workdir)
             .field("timestamp", &self.timestamp)
             .field("lifecycle_id", &self.lifecycle_id)
+            .field("warm_kernels", &self.warm_kernels)
             .finish()
     }
 }

@@ -23,6 +23,13 @@ pub const ENVD_VERSION: &str = "0.6.13";
 /// Port on which the guest of a sandbox listens.
 pub const ENVD_PORT: u16 = 49983;
 
+/// Port at which clients look for the code interpreter. The guest serves both on
+/// [`ENVD_PORT`]; nobody listens here.
+pub const CODE_PORT: u16 = 49999;
+
+/// Silence after which a stream of `/execute` says that it lives.
+pub const CODE_KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// Port of the guest's passage, where the sandbox has a network stack that the
 /// host cannot enter: two bytes of a port (the higher first) go in, one byte of
 /// answer comes back, then the bytes of whoever listens there.

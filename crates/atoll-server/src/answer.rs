@@ -22,8 +22,6 @@ pub(crate) enum Failure {
     TrafficToken(&'static str),
     /// More at once than one sandbox is given.
     TooMany { limit: usize },
-    /// Not built yet.
-    NotYet { port: u16, message: &'static str },
 }
 
 /// Body of such an answer. Absent fields are not written.
@@ -47,7 +45,6 @@ impl Failure {
             }
             Self::TrafficToken(_) => StatusCode::FORBIDDEN,
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotYet { .. } => StatusCode::NOT_IMPLEMENTED,
         }
     }
 
@@ -59,7 +56,6 @@ impl Failure {
             Self::Service { message, .. } => message,
             Self::TrafficToken(message) => message,
             Self::TooMany { .. } => "Too many connections to this sandbox at once",
-            Self::NotYet { message, .. } => message,
         }
     }
 
@@ -67,9 +63,7 @@ impl Failure {
     pub(crate) fn answer(&self, sandbox_id: &str, asked: &HeaderMap) -> Response<AnswerBody> {
         let (status, message) = (self.status(), self.message());
         let port = match self {
-            Self::PortClosed(port) | Self::Service { port, .. } | Self::NotYet { port, .. } => {
-                Some(*port)
-            }
+            Self::PortClosed(port) | Self::Service { port, .. } => Some(*port),
             Self::SandboxNotFound | Self::TrafficToken(_) | Self::TooMany { .. } => None,
         };
         let connection_limit = match self {

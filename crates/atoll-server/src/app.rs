@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use atoll_control::identity::Access;
 use atoll_control::running::RunningSandboxes;
-use atoll_protocol::{ENVD_PORT, PASSAGE_PORT};
+use atoll_guest_client::Service;
+use atoll_protocol::{CODE_PORT, ENVD_PORT, PASSAGE_PORT};
 use axum::extract::ConnectInfo;
 use http::{Request, Response, StatusCode};
 use hyper::service::Service as _;
@@ -19,9 +20,6 @@ use crate::listener::{Bounds, Client, ClientBody};
 use crate::proxy::Proxy;
 use crate::routing::{self, Destination, Names};
 use crate::silence::Talkative;
-
-/// Port of the code interpreter, which only the server may call.
-const CODE_PORT: u16 = 49999;
 
 /// How long the body of a request to the control plane may be silent.
 const CONTROL_SILENCE: Duration = Duration::from_secs(60);
@@ -89,20 +87,15 @@ impl App {
             Destination::SignedFile => return self.data_plane.signed(request).await,
             Destination::Sandbox { id, port } => (id, port),
         };
-        if port == ENVD_PORT {
-            return self.data_plane.call(&id, request).await;
+        match port {
+            ENVD_PORT => return self.data_plane.call(&id, Service::Envd, request).await,
+            CODE_PORT => return self.data_plane.call(&id, Service::Code, request).await,
+            _ => {}
         }
         let Some(sandbox) = self.running.get(&id) else {
             return Ok(Failure::SandboxNotFound.answer(&id, request.headers()));
         };
         match port {
-            CODE_PORT => {
-                let not_yet = Failure::NotYet {
-                    port,
-                    message: "The code interpreter is not part of this server yet",
-                };
-                Ok(not_yet.answer(&id, request.headers()))
-            }
             // The host's own way in where it cannot enter a sandbox's network.
             PASSAGE_PORT => Ok(Failure::PortClosed(port).answer(&id, request.headers())),
             port => {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use atoll_control::LiveSandbox;
 use atoll_control::identity::{Access, Identity, now_ms};
-use atoll_control::running::{Ingress, Running, RunningSandboxes};
+use atoll_control::running::{CodeAccess, Ingress, Running, RunningSandboxes};
 use atoll_engine::{
     Attachment, CreateError, Dial, Limits, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
     SandboxId, SandboxSpec, Stats, Tier,
@@ -211,6 +211,7 @@ impl World {
             live: live.unwrap(),
             limits: Limits::default(),
             ingress: Ingress::default(),
+            code_access: CodeAccess::TokenHolders,
         }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -61,6 +61,25 @@ while True:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_on_the_loopback_of_ipv6_alone_is_reached_too() {
+    let sandboxes = Sandboxes::new();
+    let code = ECHO
+        .replace("socket.socket()", "socket.socket(socket.AF_INET6)")
+        .replace("127.0.0.1", "::1");
+    let (sandbox, _client) = with_program(&sandboxes, &code).await;
+    let mut stream = sandbox.dial(8000).unwrap();
+    stream.set_read_timeout(Some(*BOUND)).unwrap();
+    stream.write_all(b"well").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"well");
+    let closed = sandbox.dial(8001).unwrap_err();
+    assert_eq!(closed.kind(), ErrorKind::ConnectionRefused);
+    sandbox.destroy().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_service_on_loopback_is_reached_and_half_closed_connections_pass() {
     let sandboxes = Sandboxes::new();
     let (sandbox, _client) = with_program(&sandboxes, ECHO).await;

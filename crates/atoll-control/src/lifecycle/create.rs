@@ -29,7 +29,7 @@ use super::{
 use crate::LiveSandbox;
 use crate::identity::{Caller, EnvdToken, SandboxSecrets, now_ms};
 use crate::live::random_token;
-use crate::running::Running;
+use crate::running::{CodeAccess, Running};
 use crate::service;
 use crate::templates::{CatalogError, Template};
 
@@ -195,6 +195,7 @@ impl Creation {
                 env_vars: Some(variables),
                 default_user: Some(template.user.clone()),
                 default_workdir: Some(template.workdir.clone()),
+                warm_kernels: Some(true),
                 ..InitRequest::default()
             },
             secrets: SandboxSecrets {
@@ -328,6 +329,7 @@ impl Creation {
             live: live.clone(),
             limits,
             ingress: self.wish.traffic.ingress.ingress(traffic_token.clone()),
+            code_access: CodeAccess::of_client(&self.wish.client()),
         });
         // Before the row says that it runs: who reads it there can reach it.
         foundation

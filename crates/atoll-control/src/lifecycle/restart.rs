@@ -25,7 +25,7 @@ use super::{Lifecycle, Registration, SandboxView, Shared};
 use crate::LiveSandbox;
 use crate::identity::{SandboxSecrets, SealError, now_ms};
 use crate::live::blocking;
-use crate::running::Running;
+use crate::running::{CodeAccess, Running};
 
 /// Rows that are taken up at once.
 const AT_ONCE: usize = 8;
@@ -266,6 +266,7 @@ impl Shared {
             live,
             limits: view.limits,
             ingress: view.traffic.ingress.ingress(secrets.traffic_token),
+            code_access: CodeAccess::of_client(&row.client),
         });
         foundation.access.begin_sandbox(id, row.tenant_id);
         foundation.running.insert(Arc::clone(&running));

@@ -15,6 +15,11 @@ const KILL_BOUND: Duration = Duration::from_secs(5);
 /// the time may never be stopped as a whole.
 const STOP_BOUND: Duration = Duration::from_millis(500);
 
+/// The same for a session: whatever leads it was told to fork without end
+/// more often than a command, and a slow look at thousands is no reason to let
+/// it go on.
+const SESSION_STOP_BOUND: Duration = Duration::from_secs(10);
+
 /// Stack of the thread that looks at `/proc`.
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -26,7 +31,17 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 struct Entry {
     pid: i32,
     parent: i32,
+    session: i32,
     dead: bool,
+}
+
+/// Whom a hunt is for.
+#[derive(Debug, Clone, Copy)]
+enum Prey {
+    /// Everything below a process.
+    Below(i32),
+    /// Everything in a session, and whatever is below it.
+    Session(i32),
 }
 
 /// Ends everything below `reaper` but not the reaper, which stays stopped
@@ -37,6 +52,17 @@ pub(crate) async fn kill_below_reaper(reaper: i32) -> bool {
     let gone = kill_below(reaper).await;
     send(reaper, Signal::CONT);
     gone
+}
+
+/// Ends everything in the session that `leader` began, also after its own end,
+/// and everything below. Returns whether all of it is gone.
+pub(crate) async fn kill_session(leader: i32) -> bool {
+    hunt_down(Prey::Session(leader)).await
+}
+
+/// How many processes are in the session that `leader` began.
+pub(crate) fn session_size(leader: i32) -> usize {
+    in_session(&entries(), leader).len()
 }
 
 /// Ends everything this process started, directly or not.
@@ -52,15 +78,19 @@ pub(crate) async fn kill_from(pid: i32) -> bool {
     gone
 }
 
+async fn kill_below(root: i32) -> bool {
+    hunt_down(Prey::Below(root)).await
+}
+
 /// Looks and kills until nothing is left, on a thread of its own: a look at
 /// thousands of processes takes long enough for others to notice.
-async fn kill_below(root: i32) -> bool {
+async fn hunt_down(prey: Prey) -> bool {
     let (answer, result) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("tree-kill".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(move || {
-            let mut hunt = Hunt::new(root);
+            let mut hunt = Hunt::new(prey);
             let gone = loop {
                 match hunt.look() {
                     Some(gone) => break gone,
@@ -76,7 +106,7 @@ async fn kill_below(root: i32) -> bool {
         return gone;
     }
     // Where no thread can be made there is all the more reason to kill.
-    let mut hunt = Hunt::new(root);
+    let mut hunt = Hunt::new(prey);
     loop {
         match hunt.look() {
             Some(gone) => return gone,
@@ -87,7 +117,7 @@ async fn kill_below(root: i32) -> bool {
 
 /// The end of everything below one process, look by look.
 struct Hunt {
-    root: i32,
+    prey: Prey,
     /// Whether all may still be stopped before they are killed, so that
     /// nothing forks meanwhile.
     stop_until: Option<Instant>,
@@ -97,20 +127,28 @@ struct Hunt {
 }
 
 impl Hunt {
-    fn new(root: i32) -> Self {
+    fn new(prey: Prey) -> Self {
         let now = Instant::now();
+        let stop_bound = match prey {
+            Prey::Below(_) => STOP_BOUND,
+            Prey::Session(_) => SESSION_STOP_BOUND,
+        };
         Self {
-            root,
-            stop_until: Some(now + STOP_BOUND),
+            prey,
+            stop_until: Some(now + stop_bound),
             stopped: HashSet::new(),
             fewest: usize::MAX,
-            deadline: now + STOP_BOUND + KILL_BOUND,
+            deadline: now + stop_bound + KILL_BOUND,
         }
     }
 
     /// One look at all processes; whether all are gone, when that is decided.
     fn look(&mut self) -> Option<bool> {
-        let alive = below(&entries(), self.root);
+        let entries = entries();
+        let alive = match self.prey {
+            Prey::Below(root) => below(&entries, root),
+            Prey::Session(leader) => in_session(&entries, leader),
+        };
         if alive.is_empty() {
             return Some(true);
         }
@@ -165,6 +203,18 @@ fn below(entries: &[Entry], root: i32) -> Vec<i32> {
     found
 }
 
+/// Pids of a session, and below it, that are not dead, in no order.
+fn in_session(entries: &[Entry], leader: i32) -> Vec<i32> {
+    let mut found: HashSet<i32> = HashSet::new();
+    for member in entries.iter().filter(|entry| entry.session == leader) {
+        if !member.dead {
+            found.insert(member.pid);
+        }
+        found.extend(below(entries, member.pid));
+    }
+    found.into_iter().collect()
+}
+
 fn entries() -> Vec<Entry> {
     let Ok(directory) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -184,7 +234,7 @@ fn entries() -> Vec<Entry> {
         .collect()
 }
 
-/// `pid (name) state parent …`, where the name may hold anything.
+/// `pid (name) state parent group session …`, where the name may hold anything.
 fn parse_stat(stat: &[u8]) -> Option<Entry> {
     let open = stat.iter().position(|byte| *byte == b'(')?;
     let close = stat.iter().rposition(|byte| *byte == b')')?;
@@ -198,9 +248,12 @@ fn parse_stat(stat: &[u8]) -> Option<Entry> {
         .split_ascii_whitespace();
     let state = rest.next()?;
     let parent = rest.next()?.parse().ok()?;
+    let _group = rest.next()?;
+    let session = rest.next()?.parse().ok()?;
     Some(Entry {
         pid,
         parent,
+        session,
         dead: matches!(state, "Z" | "X" | "x"),
     })
 }
@@ -216,14 +269,16 @@ mod tests {
             Some(Entry {
                 pid: 42,
                 parent: 7,
+                session: 42,
                 dead: false
             })
         );
         assert_eq!(
-            parse_stat(b"43 (\xff\xfe) Z 7 0"),
+            parse_stat(b"43 (\xff\xfe) Z 7 0 9"),
             Some(Entry {
                 pid: 43,
                 parent: 7,
+                session: 9,
                 dead: true
             })
         );
@@ -232,7 +287,12 @@ mod tests {
 
     #[test]
     fn the_tree_is_found_in_any_order_and_through_the_dead() {
-        let entry = |pid, parent, dead| Entry { pid, parent, dead };
+        let entry = |pid, parent, dead| Entry {
+            pid,
+            parent,
+            session: if pid > 3 { 3 } else { 1 },
+            dead,
+        };
         let entries = [
             entry(5, 4, false),
             entry(4, 3, true),
@@ -244,5 +304,15 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, [3, 5]);
         assert_eq!(below(&entries, 9), Vec::<i32>::new());
+        // Its leader is gone, and one of them has left it.
+        let entries = [
+            entry(5, 1, false),
+            entry(4, 1, true),
+            entry(2, 5, false),
+            entry(1, 0, false),
+        ];
+        let mut found = in_session(&entries, 3);
+        found.sort_unstable();
+        assert_eq!(found, [2, 5]);
     }
 }

@@ -8,6 +8,7 @@
     reason = "test code, of which each file uses its part"
 )]
 
+pub mod code;
 pub mod rpc;
 
 use std::io::{BufRead, BufReader};

@@ -10,6 +10,7 @@ use atoll_protocol::ACCESS_TOKEN_HEADER;
 use atoll_protocol::signature::equal_in_constant_time;
 use http::{HeaderMap, Request};
 
+use super::code;
 use super::file_query::FileQuery;
 use super::interceptor::{Admission, Call, Interceptor, Refusal, Verdict};
 
@@ -40,6 +41,9 @@ impl Identity {
             return verified.map(Admission::Token).map_err(|_| {
                 Refusal::unauthorized(if is_file { WRONG_TOKEN } else { UNAUTHORIZED })
             });
+        }
+        if code::is_open(call) {
+            return Ok(Admission::Open);
         }
         if !is_file {
             return Err(Refusal::unauthorized(UNAUTHORIZED));

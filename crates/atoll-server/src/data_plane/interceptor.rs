@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use atoll_control::identity::Pass;
 use atoll_control::running::Running;
-use atoll_guest_client::Route;
+use atoll_guest_client::{Route, Service};
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
-use crate::answer;
+use crate::answer::{self, Failure};
 use crate::body::AnswerBody;
 
 /// Whether a call may go on, in time.
@@ -25,6 +25,7 @@ pub(super) trait Interceptor: Send + Sync {
 /// A call of a guest that was not made yet.
 pub(super) struct Call<'c> {
     pub(super) sandbox: &'c Arc<Running>,
+    pub(super) service: Service,
     pub(super) route: Route,
     /// Of the client's request.
     pub(super) head: &'c Parts,
@@ -36,6 +37,8 @@ pub(super) struct Call<'c> {
 pub(super) enum Admission {
     /// By none.
     None,
+    /// By none either: the protocol asks for none here, see [`super::code`].
+    Open,
     /// Its token opens the whole sandbox.
     Token(Pass),
     /// Its URL was signed by the holder of a token, and says all that it may do.
@@ -44,20 +47,23 @@ pub(super) enum Admission {
 
 /// Why a call does not go on, in words for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) status: StatusCode,
-    pub(super) message: String,
+pub(super) enum Refusal {
+    /// Nobody is known who may do that.
+    Unauthorized(String),
+    /// The sandbox of that name is not to be reached in this way.
+    Unreachable(Failure, String),
 }
 
 impl Refusal {
     pub(super) fn unauthorized(message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::UNAUTHORIZED,
-            message: message.into(),
-        }
+        Self::Unauthorized(message.into())
     }
 
-    pub(super) fn answer(&self) -> Response<AnswerBody> {
-        answer::error(self.status, &self.message)
+    /// The answer to a request with these headers.
+    pub(super) fn answer(&self, asked: &HeaderMap) -> Response<AnswerBody> {
+        match self {
+            Self::Unauthorized(message) => answer::error(StatusCode::UNAUTHORIZED, message),
+            Self::Unreachable(failure, id) => failure.answer(id, asked),
+        }
     }
 }

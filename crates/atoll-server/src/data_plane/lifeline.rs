@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use atoll_control::identity::{Lifeline, Over};
+use atoll_control::identity::{Lifeline, Over, SandboxEnd};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
@@ -11,17 +11,39 @@ use crate::body::{AnswerBody, BodyError, Broken};
 use crate::crowd::InCrowd;
 use crate::leash::Leashed;
 
+/// What an answer ends with, besides its own end.
+#[derive(Debug, Clone)]
+pub(super) enum Tie {
+    /// Nothing.
+    None,
+    /// The right by which it was asked for.
+    Pass(Lifeline),
+    /// The sandbox: everybody may ask.
+    Sandbox(SandboxEnd),
+}
+
+impl Tie {
+    /// Waits until the answer has to end.
+    async fn broken(self) -> Broken {
+        match self {
+            Self::None => std::future::pending().await,
+            Self::Pass(lifeline) => because(lifeline.broken().await),
+            Self::Sandbox(end) => {
+                end.reached().await;
+                because(Over::SandboxEnded)
+            }
+        }
+    }
+}
+
 /// What `work` comes to, unless the right to it ends first.
 pub(super) async fn while_allowed<T>(
-    lifeline: Option<&Lifeline>,
+    tie: &Tie,
     work: impl Future<Output = T>,
 ) -> Result<T, Broken> {
-    let Some(lifeline) = lifeline else {
-        return Ok(work.await);
-    };
     tokio::select! {
         biased;
-        over = lifeline.clone().broken() => Err(because(over)),
+        broken = tie.clone().broken() => Err(broken),
         done = work => Ok(done),
     }
 }
@@ -34,23 +56,13 @@ fn because(over: Over) -> Broken {
     })
 }
 
-/// A body that breaks with a lifeline, and counts as long as it is there.
-pub(super) fn tied(
-    body: AnswerBody,
-    lifeline: Option<Lifeline>,
-    in_crowd: InCrowd,
-) -> Leashed<Counted> {
+/// A body that breaks with its tie, and counts as long as it is there.
+pub(super) fn tied(body: AnswerBody, tie: Tie, in_crowd: InCrowd) -> Leashed<Counted> {
     let counted = Counted {
         body,
         _in_crowd: in_crowd,
     };
-    Leashed::new(counted, async move {
-        match lifeline {
-            Some(lifeline) => because(lifeline.broken().await),
-            // Nobody's right ends it.
-            None => std::future::pending().await,
-        }
-    })
+    Leashed::new(counted, tie.broken())
 }
 
 /// A body that is one of a crowd.

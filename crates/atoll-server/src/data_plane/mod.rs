@@ -1,5 +1,5 @@
-//! The guest's port, 49983, which ends here: nobody but the server talks to a
-//! guest.
+//! The guest's ports, 49983 and 49999 (code), which end here: nobody but the
+//! server talks to a guest.
 //!
 //! ```text
 //! request ─▶ known route? ─▶ running? ─▶ interceptors ─▶ guest ─▶ answer, tied to
@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `interceptor.rs` | the chain that every call passes |
 //! | `identity.rs` | the first of it: by which right a call comes |
+//! | `code.rs` | who may run code, which the protocol lets some do without a token |
 //! | `ownership.rs` | the second: whose sandbox it is |
 //! | `file_query.rs` | what a URL of `/files` says and signs |
 //! | `lifeline.rs` | answers that end when the right to them does |
@@ -21,6 +22,7 @@
 //! chain has agreed. **Invariant**: when a sandbox ends or a key is revoked,
 //! the connections of everybody concerned break.
 
+mod code;
 mod cors;
 mod file_query;
 mod identity;
@@ -33,10 +35,12 @@ mod trouble;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_control::identity::{Access, Lifeline};
+use atoll_control::identity::Access;
 use atoll_control::running::RunningSandboxes;
-use atoll_guest_client::{FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, bounded_frames};
-use atoll_protocol::KEEPALIVE_HEADER;
+use atoll_guest_client::{
+    CodeCall, FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, Service, bounded_frames,
+};
+use atoll_protocol::{CODE_KEEPALIVE, KEEPALIVE_HEADER};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 
 use crate::answer::{self, Failure};
@@ -46,7 +50,7 @@ use crate::listener::ClientBody;
 use crate::silence::Talkative;
 use identity::Identity;
 use interceptor::{Admission, Call, Interceptor};
-use lifeline::{tied, while_allowed};
+use lifeline::{Tie, tied, while_allowed};
 use ownership::Ownership;
 
 /// How long a stream may be silent beyond what its client asked a sign of life for.
@@ -78,6 +82,7 @@ impl DataPlane {
         crowd: Arc<Crowd>,
     ) -> Self {
         let interceptors: Vec<Box<dyn Interceptor>> = vec![
+            Box::new(code::TrafficToken),
             Box::new(Identity::new(Arc::clone(&access))),
             Box::new(Ownership),
         ];
@@ -93,12 +98,13 @@ impl DataPlane {
     pub(crate) async fn call(
         &self,
         id: &str,
+        service: Service,
         request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
         }
-        self.answer(id, request).await.map(cors::readable)
+        self.answer(id, service, request).await.map(cors::readable)
     }
 
     /// `/files` without the name of a sandbox: of the one whose token is shown,
@@ -112,21 +118,24 @@ impl DataPlane {
         }
         match identity::sandbox_of(&self.access, &request) {
             // Once more, among the tokens of that sandbox, as for everybody else.
-            Ok(id) => self.call(id.as_str(), request).await,
-            Err(refusal) => Ok(cors::readable(refusal.answer())),
+            Ok(id) => self.call(id.as_str(), Service::Envd, request).await,
+            Err(refusal) => Ok(cors::readable(refusal.answer(request.headers()))),
         }
     }
 
     async fn answer(
         &self,
         id: &str,
+        service: Service,
         request: Request<ClientBody>,
     ) -> Result<Response<AnswerBody>, Broken> {
-        let Ok(route) = Route::of(request.method(), request.uri()) else {
-            return Ok(answer::unknown_path(request.uri().path()));
-        };
-        let Some(sandbox) = self.running.get(id) else {
+        let route = service.route(request.method(), request.uri());
+        let sandbox = self.running.get(id);
+        if sandbox.is_none() && (route.is_ok() || service == Service::Code) {
             return Ok(Failure::SandboxNotFound.answer(id, request.headers()));
+        }
+        let (Ok(route), Some(sandbox)) = (route, sandbox) else {
+            return Ok(answer::unknown_path(request.uri().path()));
         };
         let Some(in_crowd) = self.crowd.enter(id) else {
             return Ok(trouble::too_many(
@@ -139,25 +148,33 @@ impl DataPlane {
         let (head, body) = request.into_parts();
         let mut call = Call {
             sandbox: &sandbox,
+            service,
             route,
             head: &head,
             admission: Admission::None,
         };
         for interceptor in &self.interceptors {
             if let Err(refusal) = interceptor.admit(&mut call).await {
-                return Ok(refusal.answer());
+                return Ok(refusal.answer(&head.headers));
             }
         }
-        let (user, lifeline) = match call.admission {
-            Admission::None => (ForwardedUser::NotNamed, None),
-            Admission::Token(pass) => (ForwardedUser::AsNamed, Some(pass.lifeline)),
-            Admission::Signature(pass) => (ForwardedUser::NotNamed, Some(pass.lifeline)),
+        let (user, tie) = match call.admission {
+            Admission::None => (ForwardedUser::NotNamed, Tie::None),
+            Admission::Open => {
+                let Some(end) = self.access.end_of(&sandbox.id) else {
+                    return Ok(Failure::SandboxNotFound.answer(id, &head.headers));
+                };
+                (ForwardedUser::NotNamed, Tie::Sandbox(end))
+            }
+            Admission::Token(pass) => (ForwardedUser::AsNamed, Tie::Pass(pass.lifeline)),
+            Admission::Signature(pass) => (ForwardedUser::NotNamed, Tie::Pass(pass.lifeline)),
         };
         if head.uri.path() == metrics::PATH {
             let measured = metrics::answer(&sandbox);
-            return while_allowed(lifeline.as_ref(), measured).await;
+            return while_allowed(&tie, measured).await;
         }
         let options = ForwardOptions {
+            service,
             silence: Some(silence(route, &head.headers)),
             user,
         };
@@ -172,11 +189,14 @@ impl DataPlane {
             Request::from_parts(head, Talkative::new(body, patience)),
             options,
         );
-        match while_allowed(lifeline.as_ref(), forwarded).await? {
-            Ok(response) => Ok(pass_back(response, route, lifeline, in_crowd)),
+        match while_allowed(&tie, forwarded).await? {
+            Ok(response) if service == Service::Code && route == Route::Read => {
+                Ok(code::health(response.status()))
+            }
+            Ok(response) => Ok(pass_back(response, route, tie, in_crowd)),
             Err(error) => {
-                let told = trouble::answer(error, route, &sandbox, &asked);
-                while_allowed(lifeline.as_ref(), told).await?
+                let told = trouble::answer(error, (service, route), &sandbox, &asked);
+                while_allowed(&tie, told).await?
             }
         }
     }
@@ -186,7 +206,7 @@ impl DataPlane {
 fn pass_back(
     response: Response<atoll_guest_client::ForwardedBody>,
     route: Route,
-    lifeline: Option<Lifeline>,
+    tie: Tie,
     in_crowd: InCrowd,
 ) -> Response<AnswerBody> {
     let is_frames = route.is_stream() && response.status() == StatusCode::OK;
@@ -195,11 +215,14 @@ fn pass_back(
     } else {
         response.map(streamed)
     };
-    response.map(|body| streamed(tied(body, lifeline, in_crowd)))
+    response.map(|body| streamed(tied(body, tie, in_crowd)))
 }
 
 /// How long an answer may be silent.
 fn silence(route: Route, asked: &HeaderMap) -> Duration {
+    if route == Route::Code(CodeCall::Execute) {
+        return CODE_KEEPALIVE * 2 + SILENCE_SPARE;
+    }
     if !route.is_stream() {
         return ANSWER_SILENCE;
     }

@@ -5,8 +5,7 @@
 //! the proxy says it, which all of them know.
 
 use atoll_control::running::Running;
-use atoll_guest_client::{Code, GuestError, Route};
-use atoll_protocol::ENVD_PORT;
+use atoll_guest_client::{Code, GuestError, Route, Service};
 use atoll_protocol::connect::{FLAG_END_OF_STREAM, encode_frame};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
@@ -21,7 +20,7 @@ use crate::body::{AnswerBody, Broken, whole};
 /// When the client's own request broke, and nobody is there to be told.
 pub(super) async fn answer(
     error: GuestError,
-    route: Route,
+    (service, route): (Service, Route),
     sandbox: &Running,
     asked: &HeaderMap,
 ) -> Result<Response<AnswerBody>, Broken> {
@@ -31,7 +30,7 @@ pub(super) async fn answer(
             let failure = if has_ended(sandbox).await {
                 Failure::SandboxNotFound
             } else {
-                Failure::PortClosed(ENVD_PORT)
+                Failure::PortClosed(service.port())
             };
             return Ok(failure.answer(sandbox.id.as_str(), asked));
         }

@@ -27,6 +27,8 @@ use crate::body::{AnswerBody, BodyError, Broken};
 
 /// Longest head of a request, with its target and all headers.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Most of a body that is read at once, by whoever sends much.
+const BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 128;
 /// Requests at once on one connection of HTTP/2.
@@ -108,7 +110,7 @@ impl Visit {
     {
         pulse.speaks(Protocol::Http1);
         let mut http = http1::Builder::new();
-        http.max_buf_size(HEAD_BYTES_MAX)
+        http.max_buf_size(BUFFER_BYTES_MAX)
             .max_header_size(HEAD_BYTES_MAX)
             .max_headers(HEADERS_MAX)
             .timer(TokioTimer::new())

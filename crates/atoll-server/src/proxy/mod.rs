@@ -314,7 +314,7 @@ fn answer_preferences(asked: &HeaderMap) -> HeaderMap {
 }
 
 /// Whether a visitor may come.
-fn check_traffic_token(sandbox: &Running, headers: &HeaderMap) -> Result<(), Failure> {
+pub(crate) fn check_traffic_token(sandbox: &Running, headers: &HeaderMap) -> Result<(), Failure> {
     let Some(expected) = &sandbox.ingress.traffic_token else {
         return Ok(());
     };

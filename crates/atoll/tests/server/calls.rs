@@ -385,10 +385,12 @@ async fn who_knows_a_preview_url_knows_nothing_else() {
     for target in ["/envs", "/metrics", "/files?path=/etc/passwd"] {
         assert_eq!(served.ask(on("49983", target)).await.status(), 401);
     }
-    for target in ["/health", "/execute", "/contexts"] {
-        let answer = served.ask(on("49999", target)).await;
-        assert_eq!(answer.status(), 501, "{}", answer.text());
-        assert_eq!(answer.json()["port"], 49999);
+    let host = format!("49999-{}.localhost", reached.id());
+    let body = br#"{"code":"1"}"#;
+    let execute = request("POST", "/execute", &[("host", &host)], body);
+    assert_eq!(served.ask(execute).await.status(), 401);
+    for target in ["/envs", "/files?path=/etc/passwd", "/execute"] {
+        assert_eq!(served.ask(on("49999", target)).await.status(), 404);
     }
     let answer = served.ask(on("49982", "/")).await;
     assert_eq!(

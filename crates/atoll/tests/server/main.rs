@@ -17,6 +17,7 @@ mod harness;
 mod clients;
 
 mod calls;
+mod code;
 mod connections;
 mod encrypted;
 mod hostile_services;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use atoll_control::LiveSandbox;
 use atoll_control::identity::{Access, Caller, Identity, now_ms};
-use atoll_control::running::{Ingress, Running, RunningSandboxes};
+use atoll_control::running::{CodeAccess, Ingress, Running, RunningSandboxes};
 use atoll_engine::{Attachment, Limits, MonitoredRuntime, Runtime};
 use atoll_guest_client::{Command, InitRequest, ProcessEvent};
 use atoll_server::{Bounds, Entrance, Names, Services, serve};
@@ -177,6 +177,7 @@ impl Served {
             live,
             limits,
             ingress,
+            code_access: CodeAccess::TokenHolders,
         });
         self.running.insert(Arc::clone(&sandbox));
         Reached {

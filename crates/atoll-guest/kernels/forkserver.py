@@ -1,0 +1,232 @@
+"""The parent of Python kernels: everything a kernel needs is imported once,
+and each kernel is a fork of this process.
+
+It is started with a socket as its standard input and speaks JSON, a line each:
+
+    asked  {"fork": 1, "connection_file": "...", "arguments": [...], "cwd": "...", "env": {...}}
+    told   {"ready": true}
+           {"forked": 1, "pid": 42}      {"refused": 1, "why": "..."}
+           {"ended": 42, "status": 9}    as waitpid tells it
+
+It has one thread for as long as it lives, so that forks are sound. It ends
+with the socket.
+"""
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import types
+
+# A kernel without a debugger: nobody could reach it, and importing it takes
+# longer than all the rest.
+_ABSENT = "debugpy"
+# Longest line that is taken.
+_LINE_BYTES_MAX = 4 * 1024 * 1024
+# How much a kernel that could not start says about it.
+_FAILURE_CHARS_MAX = 4000
+# Shows figures in the answer; a backend that shows nothing gives way to it.
+_FIGURES = "module://matplotlib_inline.backend_inline"
+
+
+def _preload(names):
+    sys.modules[_ABSENT] = None
+    try:
+        import ipykernel.debugger  # noqa: F401  notes that there is none
+        import ipykernel.ipkernel  # noqa: F401
+        import ipykernel.kernelapp
+        import ipykernel.zmqshell  # noqa: F401
+    finally:
+        del sys.modules[_ABSENT]
+    # What each kernel would otherwise import at its start or in its first cell.
+    for name in (
+        "IPython.core.completerlib",
+        "IPython.core.debugger",
+        "IPython.core.logger",
+        "IPython.core.magics.osm",
+        "IPython.core.oinspect",
+        "IPython.extensions.storemagic",
+        "cProfile",
+        "faulthandler",
+        "matplotlib_inline.config",
+        "pdb",
+        "pygments.formatters.terminal256",
+        "random",
+        "stack_data",
+        "tornado.platform.asyncio",
+        "unicodedata",
+        *names,
+    ):
+        try:
+            importlib.import_module(name)
+        except Exception:
+            pass
+    return ipykernel.kernelapp
+
+
+def _hooks(path):
+    """The code of the hooks, or nothing: they must never keep a kernel from starting."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return compile(file.read(), path, "exec")
+    except Exception:
+        return None
+
+
+def _install(hooks):
+    if hooks is None:
+        return
+    module = types.ModuleType("atoll_hooks")
+    module.__file__ = hooks.co_filename
+    sys.modules[module.__name__] = module
+    try:
+        exec(hooks, module.__dict__)
+    except Exception:
+        pass
+
+
+def _reseed():
+    import random
+
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        try:
+            numpy.random.seed()
+        except Exception:
+            pass
+
+
+def _become_kernel(kernelapp, order, hooks):
+    """Turns this fork into a kernel; returns only when the kernel has ended."""
+    os.setsid()
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    if os.environ.get("MPLBACKEND", "agg").lower() == "agg":
+        os.environ["MPLBACKEND"] = _FIGURES
+    sys.argv = ["ipykernel_launcher", *order["arguments"]]
+    # As `python -m ipykernel_launcher` has it, without the directory itself.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    _reseed()
+
+    import zmq
+    from traitlets.config import Config
+
+    # Who prints faster than anybody reads waits; nothing is dropped.
+    context = zmq.Context.instance()
+    context.setsockopt(zmq.XPUB_NODROP, 1)
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "NoColor"
+    config.PlainTextFormatter.max_seq_length = 0
+    config.IPKernelApp.no_stdout = False
+    application = kernelapp.IPKernelApp.instance(config=config)
+    application.initialize(order["arguments"])
+    _install(hooks)
+    gc.enable()
+    application.start()
+
+
+class _Parent:
+    def __init__(self):
+        self.control = socket.socket(fileno=os.dup(0))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.close(nowhere)
+        self.received = b""
+        self.woken, wake = os.pipe()
+        os.set_blocking(self.woken, False)
+        os.set_blocking(wake, False)
+        self.wake = wake
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def tell(self, **what):
+        self.control.sendall(json.dumps(what).encode() + b"\n")
+
+    def serve(self, kernelapp, hooks):
+        while True:
+            readable, _, _ = select.select([self.control, self.woken], [], [])
+            if self.woken in readable:
+                os.read(self.woken, 4096)
+            self.bury()
+            if self.control in readable:
+                piece = self.control.recv(65536)
+                if not piece or len(self.received) > _LINE_BYTES_MAX:
+                    return
+                self.received += piece
+                while b"\n" in self.received:
+                    line, self.received = self.received.split(b"\n", 1)
+                    self.fork(kernelapp, json.loads(line), hooks)
+
+    def bury(self):
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.tell(ended=pid, status=status)
+
+    def fork(self, kernelapp, order, hooks):
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.tell(refused=order["fork"], why=str(error))
+            return
+        if pid:
+            self.tell(forked=order["fork"], pid=pid)
+            return
+        code = 1
+        try:
+            self.control.close()
+            os.close(self.woken)
+            os.close(self.wake)
+            _become_kernel(kernelapp, order, hooks)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        except BaseException:
+            import traceback
+
+            try:
+                with open(order["connection_file"] + ".failure", "w") as file:
+                    file.write(traceback.format_exc()[-_FAILURE_CHARS_MAX:])
+            except OSError:
+                pass
+        finally:
+            os._exit(code & 0xFF)
+
+
+def main(hooks_path, preload):
+    parent = _Parent()
+    try:
+        kernelapp = _preload([name for name in preload.split(",") if name])
+    except BaseException as error:
+        parent.tell(failed=f"{type(error).__name__}: {error}"[:_FAILURE_CHARS_MAX])
+        return
+    hooks = _hooks(hooks_path)
+    # What is there now stays shared with all forks: collecting would write to it.
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    parent.tell(ready=True)
+    parent.serve(kernelapp, hooks)
+
+
+if __name__ == "__main__":
+    # Nothing is imported from where this file is.
+    sys.path.pop(0)
+    main(*sys.argv[1:3])
