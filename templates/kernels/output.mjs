@@ -1,14 +1,17 @@
-// What a program prints, gathered for a moment: a loop that prints a line at a
-// time costs a message per moment, not one per line.
+// What a program prints, as messages: the first lines of a moment at once, so
+// that they are seen although the program goes on to compute; after that
+// gathered, so that a loop that prints lines does not cost a message for each.
 
 const BYTES_MAX = 32 * 1024;
 const MOMENT_MS = 20;
+const AT_ONCE_MAX = 16;
 
 export class Output {
   #publish;
   #name = "stdout";
   #text = "";
-  #sent = 0;
+  #moment = 0;
+  #messages = 0;
   #scheduled = false;
 
   /** `publish` gets a stream and text. */
@@ -22,8 +25,12 @@ export class Output {
       this.#name = name;
     }
     this.#text += text;
-    const late = performance.now() - this.#sent > MOMENT_MS;
-    if (late || this.#text.length > BYTES_MAX) {
+    const now = performance.now();
+    if (now - this.#moment > MOMENT_MS) {
+      this.#moment = now;
+      this.#messages = 0;
+    }
+    if (this.#messages < AT_ONCE_MAX || this.#text.length > BYTES_MAX) {
       this.flush();
     } else if (!this.#scheduled) {
       this.#scheduled = true;
@@ -38,8 +45,8 @@ export class Output {
     if (this.#text !== "") {
       const text = this.#text;
       this.#text = "";
+      this.#messages += 1;
       this.#publish(this.#name, text);
     }
-    this.#sent = performance.now();
   }
 }

@@ -16,6 +16,8 @@ import sys
 _DATA_CELLS_MAX = 1_000_000
 _JSON_BYTES_MAX = 16 * 1024 * 1024
 _JSON_DEPTH_MAX = 200
+# What shows figures in the answer.
+_FIGURES = "module://matplotlib_inline.backend_inline"
 
 
 def _install():
@@ -35,11 +37,21 @@ def _install():
         _return_type = dict
 
     class ChartFormatter(BaseFormatter):
-        """Figures as what they show."""
+        """Figures as what they show.
+
+        Looks for itself: what is registered for figures is forgotten by every
+        formatter when IPython chooses how to draw them.
+        """
 
         format_type = Unicode("e2b/chart")
         print_method = ObjectName("_repr_e2b_chart_")
         _return_type = dict
+
+        def __call__(self, value):
+            module = sys.modules.get("matplotlib.figure")
+            if module is not None and isinstance(value, module.Figure):
+                return _quiet(_chart_of_figure)(value)
+            return super().__call__(value)
 
     formatters = shell.display_formatter.formatters
     data = DataFormatter(parent=shell.display_formatter)
@@ -47,9 +59,7 @@ def _install():
     for module in ("pandas", "pandas.core.frame"):
         data.for_type_by_name(module, "DataFrame", _quiet(_data_of_frame))
     formatters["e2b/data"] = data
-    chart = ChartFormatter(parent=shell.display_formatter)
-    chart.for_type_by_name("matplotlib.figure", "Figure", _quiet(_chart_of_figure))
-    formatters["e2b/chart"] = chart
+    formatters["e2b/chart"] = ChartFormatter(parent=shell.display_formatter)
     for kind in (dict, list):
         formatters["application/json"].for_type(kind, _quiet(_json_of_container))
     formatters["text/plain"].max_seq_length = 0
@@ -57,6 +67,7 @@ def _install():
     if str(shell.colors).lower() != "nocolor":
         shell.colors = "NoColor"
 
+    _show_figures(shell)
     _after_import("PIL.Image", _show_images)
     _after_import("matplotlib.axes._axes", _remember_boxes)
 
@@ -213,6 +224,29 @@ def _json_key(key):
 
 
 # Figures
+
+
+def _show_figures(shell):
+    """Where matplotlib was imported before there was a shell, it shows nothing: once more, then.
+
+    Imported later, it does as the environment says.
+    """
+    matplotlib = sys.modules.get("matplotlib")
+    if matplotlib is None or os.environ.get("MPLBACKEND") != _FIGURES:
+        return
+    try:
+        if "matplotlib.pyplot" not in sys.modules:
+            # It is chosen with pyplot, and meets the shell when it is imported.
+            matplotlib.rcParams["backend"] = _FIGURES
+            sys.modules.pop("matplotlib_inline.backend_inline", None)
+            return
+        from IPython.core.pylabtools import activate_matplotlib
+        from matplotlib_inline.backend_inline import configure_inline_support
+
+        activate_matplotlib(_FIGURES)
+        configure_inline_support(shell, _FIGURES)
+    except Exception:
+        pass
 
 
 def _chart_of_figure(figure):

@@ -103,6 +103,27 @@ assert sys.meta_path == before
 
 
 @case
+def figures_are_shown_although_matplotlib_was_there_first():
+    program = f"""
+import os, sys
+FIRST
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+shell = InteractiveShell.instance()
+exec(compile(open({HOOKS!r}).read(), {HOOKS!r}, "exec"), {{"__name__": "atoll_hooks", "__file__": {HOOKS!r}}})
+for code in ("import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()", "plt.plot([3]);"):
+    with capture_output() as captured:
+        shell.run_cell(code)
+    kinds = [set(output.data) for output in captured.outputs]
+    assert len(kinds) == 1 and {{"image/png", "e2b/chart"}} <= kinds[0], (code, kinds)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    for first in ("import matplotlib", "import matplotlib.pyplot; matplotlib.pyplot.get_backend()", "import matplotlib_inline.backend_inline", ""):
+        subprocess.run([sys.executable, "-c", program.replace("FIRST", first)], check=True, env=environment)
+
+
+@case
 def a_module_that_is_watched_is_imported_as_ever():
     space, _ = load_hooks()
     with tempfile.TemporaryDirectory() as directory:

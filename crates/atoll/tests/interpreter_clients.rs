@@ -152,7 +152,13 @@ fn hooks_of_python_kernels_keep_their_promises() {
     let code = "PYTHONDONTWRITEBYTECODE=1 python3 kernels/test_hooks.py";
     let run = ["run", "--template", TINY.name, "--file", &files];
     let finished = home.run(run.into_iter().chain(["--lang", "bash", "-c", code]));
-    let held = finished.stdout.lines().filter(|line| line.starts_with("ok "));
+    let held = finished
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("ok "));
     let held = held.count();
-    assert!(finished.code == 0 && held >= 45, "{held} held: {finished:#?}");
+    assert!(
+        finished.code == 0 && held >= 45,
+        "{held} held: {finished:#?}"
+    );
 }

@@ -187,9 +187,7 @@ pub(crate) fn build_template(home: &Path, name: &str) -> Outcome<()> {
         .arg(home)
         .args(["template", "build", name])
         .run()
-        .context(|| {
-            format!("the template `{name}` is needed by the tests and could not be built")
-        })
+        .context(|| format!("the template `{name}` is needed by the tests and could not be built"))
 }
 
 /// What sandboxes of the tests start from: the smallest that will do, and for

@@ -247,12 +247,13 @@ impl Builder {
         options: &BuildOptions,
         events: Events<'_>,
     ) -> Result<Template, BuildError> {
-        let mut spec = builtin_spec(name, options.builtin).ok_or_else(|| {
-            match builtin_spec(name, Builtin::Network) {
-                Some(_) => BuildError::NeedsNetwork(name.clone()),
-                None => BuildError::NoBuiltin(name.clone()),
-            }
-        })??;
+        let mut spec =
+            builtin_spec(name, options.builtin).ok_or_else(|| {
+                match builtin_spec(name, Builtin::Network) {
+                    Some(_) => BuildError::NeedsNetwork(name.clone()),
+                    None => BuildError::NoBuiltin(name.clone()),
+                }
+            })??;
         // Held until the build is done.
         let (_files, context) = builtin_files()?;
         spec.context = Some(context);

@@ -10,7 +10,7 @@ use atoll_store::{Digest, no_progress};
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use super::{BuildError, BuildOptions, Builder, CacheUse};
+use super::{BuildError, BuildOptions, Builder, Builtin, CacheUse};
 use crate::templates::workshop::{Boxed, Job, Output, Performed, Task, Workshop};
 use crate::templates::{
     BuildEvent, CatalogError, OutputStream, Resources, Template, TemplateId, TemplateSpec,
@@ -410,4 +410,74 @@ async fn a_missing_parent_and_an_unknown_built_in_are_named() {
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), "there is no built-in template `moon`");
+}
+
+#[tokio::test]
+async fn a_built_in_template_comes_with_what_it_is_made_from() {
+    let setting = setting().await;
+    let base = Template {
+        name: "base".parse().unwrap(),
+        ..setting.parent.clone()
+    };
+    setting.builder.catalog().save(&base).unwrap();
+    let (full, slim) = (
+        "code-interpreter-v1".parse().unwrap(),
+        "code-interpreter-v1-slim".parse().unwrap(),
+    );
+    let options = BuildOptions::default();
+    let mut begun = Vec::new();
+    let template = setting
+        .builder
+        .build_builtin(&full, &options, &mut |event| {
+            if let BuildEvent::Started { name, .. } = event {
+                begun.push(name.to_string());
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(begun, ["code-interpreter-v1-slim", "code-interpreter-v1"]);
+    // Files are copied in, although nobody has a directory of them.
+    let jobs = setting.workshop.jobs();
+    assert!(
+        jobs.iter()
+            .any(|job| job.ends_with("to /usr/local/lib/atoll-kernels as user in / over 3")),
+        "{jobs:#?}"
+    );
+    let parent = setting.builder.catalog().get(&slim).unwrap().unwrap();
+    assert!(template.layers.ends_with(&parent.layers));
+    assert_eq!(template.resources.memory_mib, Some(2048));
+
+    // What is there is taken as it is.
+    let mut begun = Vec::new();
+    let again = setting
+        .builder
+        .build_builtin(&full, &options, &mut |event| {
+            if let BuildEvent::Started { name, .. } = event {
+                begun.push(name.to_string());
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(begun, ["code-interpreter-v1"]);
+    assert_eq!(setting.workshop.jobs(), Vec::<String>::new());
+    assert_eq!(again.spec_hash, template.spec_hash);
+}
+
+#[tokio::test]
+async fn a_built_in_template_that_needs_the_network_says_so() {
+    let setting = setting().await;
+    let options = BuildOptions {
+        builtin: Builtin::Offline,
+        ..BuildOptions::default()
+    };
+    let name = "code-interpreter-v1".parse().unwrap();
+    let error = setting
+        .builder
+        .build_builtin(&name, &options, &mut |_| {})
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the template `code-interpreter-v1` can only be built from the network"
+    );
 }

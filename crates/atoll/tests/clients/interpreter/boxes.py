@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import threading
 
@@ -23,11 +24,14 @@ class Waiting:
 
     def __getattr__(self, name):
         value = getattr(self._wrapped, name)
-        if inspect.iscoroutinefunction(value):
-            return lambda *arguments, **options: self._wait(value(*arguments, **options))
         if name in ("files", "commands"):
             return Waiting(self._loop, value)
-        return value
+        return functools.partial(self._call, value) if callable(value) else value
+
+    def _call(self, method, *arguments, **options):
+        # Some methods only turn out to be asynchronous when they are called.
+        result = method(*arguments, **options)
+        return self._wait(result) if inspect.isawaitable(result) else result
 
     def _wait(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(BOUND_S + 60)

@@ -38,7 +38,8 @@ export const languages = [
     name: "r",
     least: "full",
     work: async (box) => {
-      assert.match((await run(box, "sum(c(1, 2, 3))", { language: "r" })).text, /6/);
+      const { results } = await run(box, "sum(c(1, 2, 3))", { language: "r" });
+      assert.deepEqual(results.map(({ text }) => text), ["[1] 6"]);
       assert.match((await fail(box, "nowhere", { language: "r" })).value, /not found/);
     },
   },
