@@ -40,8 +40,15 @@ async fn read(client: &GuestClient, max_bytes: Option<u64>) -> Result<Vec<u8>, G
     }
 }
 
+/// More than any socket keeps for a guest that does not read.
+const NEVER_SENT: u64 = 256 * 1024 * 1024;
+
 async fn write(client: &GuestClient) -> GuestError {
-    let body = tokio::io::repeat(b'x').take(LARGE as u64);
+    write_bytes(client, NEVER_SENT).await
+}
+
+async fn write_bytes(client: &GuestClient, count: u64) -> GuestError {
+    let body = tokio::io::repeat(b'x').take(count);
     client.write_file("x", None, body).await.unwrap_err()
 }
 
@@ -203,7 +210,7 @@ async fn an_upload_that_nobody_takes_or_answers() {
         let _ = stream.read_exact(&mut bytes);
         std::mem::forget(stream);
     });
-    let error = write(&takes_all.with_silence_bound(bound)).await;
+    let error = write_bytes(&takes_all.with_silence_bound(bound), LARGE as u64).await;
     assert!(matches!(error, GuestError::Timeout { .. }), "{error:?}");
     let error = write(&lane(drop)).await;
     assert!(matches!(error, GuestError::Disconnected(_)), "{error:?}");
