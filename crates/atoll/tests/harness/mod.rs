@@ -73,30 +73,42 @@ pub fn second_home() -> TestHome {
 }
 
 /// A home whose catalog, layers and blobs may be changed: only what they
-/// hold at first is borrowed.
+/// hold at first is borrowed, which is `base` and nothing else.
 pub fn home_for_builds() -> TestHome {
     let (home, shared) = (TestHome::empty(), shared_home());
-    fs::create_dir_all(home.path().join("blobs")).unwrap();
-    for (part, is_copied) in [
-        ("templates", true),
-        ("layers", false),
-        ("blobs/sha256", false),
-    ] {
-        let directory = home.path().join(part);
-        fs::create_dir(&directory).unwrap();
-        for entry in fs::read_dir(shared.join(part)).unwrap().flatten() {
-            let target = directory.join(entry.file_name());
-            if entry.file_name().as_encoded_bytes().starts_with(b".") {
-                continue; // a lock
-            }
-            if is_copied {
-                fs::copy(entry.path(), target).unwrap();
-            } else {
-                symlink(entry.path(), target).unwrap();
-            }
+    let template = "templates/base.json";
+    fs::create_dir(home.path().join("templates")).unwrap();
+    fs::copy(shared.join(template), home.path().join(template)).unwrap();
+    let template = fs::read_to_string(shared.join(template)).unwrap();
+    // A layer is named by its digest in the template, a blob in the record of its layer.
+    let mut records = String::new();
+    borrow(&shared, &home, "layers", |name| {
+        let digest = name.trim_start_matches("sha256-");
+        template.contains(digest.trim_end_matches(".json"))
+    });
+    for entry in fs::read_dir(home.path().join("layers")).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|kind| kind == "json") {
+            records.push_str(&fs::read_to_string(entry.path()).unwrap());
         }
     }
+    borrow(&shared, &home, "blobs/sha256", |name| {
+        records.contains(name)
+    });
     home
+}
+
+/// Links what is wanted of a directory of one home into another.
+fn borrow(shared: &Path, home: &TestHome, part: &str, is_wanted: impl Fn(&str) -> bool) {
+    fs::create_dir_all(home.path().join(part)).unwrap();
+    let mut borrowed = 0;
+    for entry in fs::read_dir(shared.join(part)).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if is_wanted(&name) {
+            symlink(entry.path(), home.path().join(part).join(name)).unwrap();
+            borrowed += 1;
+        }
+    }
+    assert!(borrowed > 0, "there is nothing of `base` in `{part}`");
 }
 
 /// A directory with a home in it; commands run in the directory.
