@@ -17,8 +17,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::second_home;
 use harness::server::Server;
+use harness::{installed_clients, second_home};
 
 /// The template that `cargo xtask test` builds for these tests.
 const TINY: Template = Template {
@@ -40,19 +40,6 @@ const BOUND_S: &str = "1800";
 struct Template {
     name: &'static str,
     kind: &'static str,
-}
-
-/// Where `cargo xtask test` puts the clients.
-fn installed() -> PathBuf {
-    let beside_the_tests = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
-    let clients = std::env::var_os("ATOLL_TEST_CLIENTS");
-    let clients = clients.map_or_else(beside_the_tests, PathBuf::from);
-    assert!(
-        clients.join("stamp").exists(),
-        "there are no clients in `{}`: run `cargo xtask test sdk`, which installs them",
-        clients.display()
-    );
-    clients
 }
 
 fn programs() -> PathBuf {
@@ -95,7 +82,7 @@ fn python(way: &str) -> Command {
     let mut command = Command::new("timeout");
     command
         .arg(BOUND_S)
-        .arg(installed().join("python/bin/python"))
+        .arg(installed_clients().join("python/bin/python"))
         .args(["run.py", way])
         .current_dir(programs());
     command
@@ -108,12 +95,12 @@ fn node(server: &Server) -> Command {
     for entry in fs::read_dir(programs().join("node")).unwrap().flatten() {
         fs::copy(entry.path(), directory.join(entry.file_name())).unwrap();
     }
-    let modules = installed().join("node/node_modules");
+    let modules = installed_clients().join("node/node_modules");
     symlink(modules, directory.join("node_modules")).unwrap();
     let mut command = Command::new("timeout");
     command
         .arg(BOUND_S)
-        .arg(installed().join("node/node"))
+        .arg(installed_clients().join("node/node"))
         .arg(directory.join("run.mjs"));
     command
 }

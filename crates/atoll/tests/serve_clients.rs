@@ -14,21 +14,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::second_home;
 use harness::server::Server;
-
-/// Where `cargo xtask test` puts the clients.
-fn installed() -> PathBuf {
-    let beside_the_tests = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
-    let clients = std::env::var_os("ATOLL_TEST_CLIENTS");
-    let clients = clients.map_or_else(beside_the_tests, PathBuf::from);
-    assert!(
-        clients.join("stamp").exists(),
-        "there are no clients in `{}`: run `cargo xtask test sdk`, which installs them",
-        clients.display()
-    );
-    clients
-}
+use harness::{installed_clients, second_home};
 
 fn program(name: &str) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/control_plane");
@@ -65,7 +52,7 @@ fn run(mut command: Command, server: &Server, cases: &[&str]) {
 #[test]
 fn the_python_sdk_makes_finds_changes_and_ends_sandboxes() {
     let server = Server::start(second_home());
-    let mut command = Command::new(installed().join("python/bin/python"));
+    let mut command = Command::new(installed_clients().join("python/bin/python"));
     command.arg(program("sandboxes.py"));
     let cases = [
         "create and info",
@@ -89,7 +76,7 @@ fn the_javascript_sdk_makes_finds_changes_and_ends_sandboxes() {
     fs::create_dir(&directory).unwrap();
     let target = directory.join("sandboxes.mjs");
     fs::copy(program("sandboxes.mjs"), &target).unwrap();
-    let clients = installed();
+    let clients = installed_clients();
     symlink(
         clients.join("node/node_modules"),
         directory.join("node_modules"),

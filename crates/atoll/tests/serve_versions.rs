@@ -21,8 +21,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use harness::second_home;
 use harness::server::Server;
+use harness::{installed_clients, second_home};
 
 const DOMAIN: &str = "atoll.test";
 
@@ -98,7 +98,7 @@ impl Stand {
         let directory = self.server.work().join("node");
         if !directory.exists() {
             fs::create_dir(&directory).unwrap();
-            let modules = installed().join("node/node_modules");
+            let modules = installed_clients().join("node/node_modules");
             symlink(modules, directory.join("node_modules")).unwrap();
         }
         let target = directory.join(name);
@@ -146,21 +146,8 @@ fn answer_names(socket: &UdpSocket, address: Ipv4Addr) {
     }
 }
 
-/// Where `cargo xtask test` puts the clients.
-fn installed() -> PathBuf {
-    let beside_the_tests = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
-    let clients = std::env::var_os("ATOLL_TEST_CLIENTS");
-    let clients = clients.map_or_else(beside_the_tests, PathBuf::from);
-    assert!(
-        clients.join("stamp").exists(),
-        "there are no clients in `{}`: run `cargo xtask test sdk`, which installs them",
-        clients.display()
-    );
-    clients
-}
-
 fn python(version: &str) -> PathBuf {
-    installed().join(version).join("bin/python")
+    installed_clients().join(version).join("bin/python")
 }
 
 fn source(name: &str) -> PathBuf {
@@ -192,7 +179,7 @@ fn sdks_of_version_1_work_by_name() {
     command.arg(source("version_1.py"));
     let cases = ["create", "commands", "files", "ports", "connect", "kill"];
     holds(&stand, command, &cases);
-    let mut command = stand.by_name(&installed().join("node/node"));
+    let mut command = stand.by_name(&installed_clients().join("node/node"));
     command.arg(stand.node_program("version_1.mjs"));
     holds(&stand, command, &["create", "commands", "files", "kill"]);
 }
@@ -222,9 +209,9 @@ fn code_interpreters_of_version_1_work_by_name() {
     for entry in fs::read_dir(programs.join("node")).unwrap().flatten() {
         fs::copy(entry.path(), directory.join(entry.file_name())).unwrap();
     }
-    let modules = installed().join("node/node_modules");
+    let modules = installed_clients().join("node/node_modules");
     symlink(modules, directory.join("node_modules")).unwrap();
-    let mut command = stand.by_name(&installed().join("node/node"));
+    let mut command = stand.by_name(&installed_clients().join("node/node"));
     command
         .arg(directory.join("run.mjs"))
         .env(template.0, template.1)
@@ -281,7 +268,7 @@ fn git_works_inside() {
 #[test]
 fn ports_have_names_for_http_websockets_and_events() {
     let stand = Stand::new();
-    let mut command = stand.by_name(&installed().join("node/node"));
+    let mut command = stand.by_name(&installed_clients().join("node/node"));
     command.arg(stand.node_program("sockets.mjs"));
     holds(&stand, command, &["http", "websocket", "events", "gone"]);
 }
@@ -290,7 +277,7 @@ fn ports_have_names_for_http_websockets_and_events() {
 fn the_command_line_of_e2b_works() {
     let stand = Stand::new();
     let programs = stand.server.work().join("programs");
-    let node = installed().join("node");
+    let node = installed_clients().join("node");
     let start = format!(
         "#!/bin/sh\nexec {} {} \"$@\"\n",
         node.join("node").display(),

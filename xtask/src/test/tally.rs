@@ -1,5 +1,6 @@
 //! Adding up what test binaries report.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Results of checks and tests, with names for what did not pass.
@@ -11,6 +12,8 @@ pub(crate) struct Tally {
     pub(crate) skipped: Vec<String>,
     /// Names of what failed; may be shorter than `failed` when a binary died.
     pub(crate) failures: Vec<String>,
+    /// Names of what passed.
+    pub(crate) passes: BTreeSet<String>,
     /// Names of what failed among the others and passed alone; each of them
     /// counts as passed, and as something to mend.
     pub(crate) unsteady: Vec<String>,
@@ -53,6 +56,8 @@ impl Tally {
                 });
             } else if result == "FAILED" {
                 self.failures.push(name.to_owned());
+            } else if result == "ok" {
+                self.passes.insert(name.to_owned());
             }
         }
     }
@@ -63,11 +68,12 @@ impl Tally {
         (self.failed > 0 && self.failed <= most && all_are_named).then_some(&self.failures)
     }
 
-    /// Takes in how the failures of this tally fared alone.
+    /// Takes in how the failures of this tally fared alone. One that did not
+    /// say by its name that it passed has failed.
     pub(crate) fn retried(&mut self, alone: &Self) {
-        let (failures, unsteady) = std::mem::take(&mut self.failures)
+        let (unsteady, failures) = std::mem::take(&mut self.failures)
             .into_iter()
-            .partition(|name| alone.failures.contains(name));
+            .partition(|name| alone.passes.contains(name) && !alone.failures.contains(name));
         self.failures = failures;
         self.unsteady = unsteady;
         self.passed += self.unsteady.len();
@@ -79,6 +85,7 @@ impl Tally {
         self.failed += other.failed;
         self.skipped.extend(other.skipped);
         self.failures.extend(other.failures);
+        self.passes.extend(other.passes);
         self.unsteady.extend(other.unsteady);
     }
 }
@@ -130,6 +137,7 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; fin
                     "plain".into()
                 ],
                 failures: vec!["lease::tests::survives".into()],
+                passes: ["lease::tests::is_exclusive".into()].into(),
                 unsteady: Vec::new(),
             }
         );
@@ -137,20 +145,27 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; fin
     }
 
     #[test]
-    fn what_passes_alone_is_unsteady_and_what_fails_again_has_failed() {
+    fn what_passes_alone_is_unsteady_and_everything_else_has_failed() {
+        let failed = ["races", "broken", "elsewhere_too", "never_ran"];
         let mut tally = Tally {
             passed: 7,
-            failed: 2,
-            failures: vec!["races".into(), "broken".into()],
+            failed: failed.len(),
+            failures: failed.map(str::to_owned).into(),
             ..Tally::default()
         };
-        assert_eq!(tally.second_chances(1), None, "too many");
-        assert_eq!(tally.second_chances(2), Some(tally.failures.as_slice()));
+        assert_eq!(tally.second_chances(3), None, "too many");
+        assert_eq!(tally.second_chances(4), Some(tally.failures.as_slice()));
         let mut alone = Tally::default();
-        alone.fail("broken");
+        let output = "\
+test races ... ok
+test broken ... FAILED
+test elsewhere_too ... ok
+test elsewhere_too ... FAILED
+test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.01s";
+        output.lines().for_each(|line| alone.line(line));
         tally.retried(&alone);
-        assert_eq!(tally.to_string(), "8 passed, 1 failed, 0 skipped");
-        assert_eq!(tally.failures, ["broken"]);
+        assert_eq!(tally.to_string(), "8 passed, 3 failed, 0 skipped");
+        assert_eq!(tally.failures, ["broken", "elsewhere_too", "never_ran"]);
         assert_eq!(tally.unsteady, ["races"]);
     }
 

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
 use super::guest::Guest;
-use crate::harness::TestHome;
 use crate::harness::command::Stream;
+use crate::harness::{TestHome, installed_clients};
 
 /// What no program takes for all of its cases; each case has a bound of its own.
 const BOUND: Duration = Duration::from_secs(900);
@@ -61,7 +61,7 @@ pub(crate) struct Target<'t> {
 
 /// As [`run`], against a sandbox that is there.
 pub(crate) fn run_against(target: &Target<'_>, program: &Program, cases_min: usize) {
-    let clients = installed();
+    let clients = installed_clients();
     let mut command = match program {
         Program::Python(arguments) => {
             let mut command = Command::new(clients.join("python/bin/python"));
@@ -147,19 +147,6 @@ fn judge(finished: Finished, cases_min: usize) {
         "{} cases were run instead of {cases_min}",
         cases.len()
     );
-}
-
-/// Where `cargo xtask test` puts the clients.
-fn installed() -> PathBuf {
-    let beside_the_tests = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
-    let clients = std::env::var_os("ATOLL_TEST_CLIENTS");
-    let clients = clients.map_or_else(beside_the_tests, PathBuf::from);
-    assert!(
-        clients.join("stamp").exists(),
-        "there are no clients in `{}`: run `cargo xtask test sdk`, which installs them",
-        clients.display()
-    );
-    clients
 }
 
 fn sources() -> PathBuf {

@@ -111,6 +111,19 @@ fn borrow(shared: &Path, home: &TestHome, part: &str, is_wanted: impl Fn(&str) -
     assert!(borrowed > 0, "there is nothing of `base` in `{part}`");
 }
 
+/// Where `cargo xtask test` puts the clients that are not ours.
+pub fn installed_clients() -> PathBuf {
+    let beside_the_tests = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");
+    let clients = std::env::var_os("ATOLL_TEST_CLIENTS");
+    let clients = clients.map_or_else(beside_the_tests, PathBuf::from);
+    assert!(
+        clients.join("stamp").exists(),
+        "there are no clients in `{}`: run `cargo xtask test sdk`, which installs them",
+        clients.display()
+    );
+    clients
+}
+
 /// A directory with a home in it; commands run in the directory.
 pub struct TestHome {
     directory: tempfile::TempDir,
