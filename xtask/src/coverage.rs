@@ -64,7 +64,7 @@ pub(crate) fn coverage() -> Outcome<ExitCode> {
     step("building what the tests need");
     test::cargo_test().arg("--no-run").run()?;
     test::build_template(&home, "base")?;
-    test::build_template(&home, "templates/code-interpreter-v1-tiny.toml")?;
+    test::build_template(&home, "code-interpreter-v1-tiny")?;
     test::clients::install()?;
 
     step("running the tests, instrumented");

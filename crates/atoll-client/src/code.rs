@@ -7,13 +7,20 @@ use atoll_guest_client::{
     CodeContext, CodeError, CodeEvent, CodeResult, CodeRun, CodeToRun, GuestClient, GuestError,
     NewContext,
 };
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 /// How long code may run unless told otherwise, as in E2B's client for Python.
 const RUN_BOUND: Duration = Duration::from_secs(300);
 
+/// Longest time that code may be given: longer than any sandbox lives.
+const RUN_BOUND_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// Most bytes of output and results that [`CodeInterpreter::run`] keeps.
 const EXECUTION_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// What an event takes beside its text: many that are empty are many, too.
+const EVENT_BYTES: usize = size_of::<CodeResult>() + size_of::<CodeEvent>();
 
 /// How code is run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,17 +90,8 @@ pub enum RunCodeError {
     #[error("the code ran longer than {0:?} and was interrupted\nhint: allow more with `timeout`")]
     Timeout(Duration),
     /// It printed or showed more than is kept, and was interrupted.
-    #[error("the code printed or showed more than {} MiB; follow it with `start` instead", EXECUTION_BYTES_MAX / 1024 / 1024)]
+    #[error("the code printed or showed more than {} MiB and was interrupted\nhint: follow it with `start` instead", EXECUTION_BYTES_MAX / 1024 / 1024)]
     TooMuch,
-}
-
-impl From<RunCodeError> for crate::ClientError {
-    fn from(error: RunCodeError) -> Self {
-        match error {
-            RunCodeError::Sandbox(error) => Self::Sandbox(error),
-            RunCodeError::Timeout(_) | RunCodeError::TooMuch => Self::Protocol(error.to_string()),
-        }
-    }
 }
 
 /// The code interpreter of one sandbox.
@@ -118,15 +116,14 @@ impl<'a> CodeInterpreter<'a> {
         options: &CodeOptions,
         mut on_event: impl FnMut(&CodeEvent),
     ) -> Result<Execution, RunCodeError> {
-        let bound = options.timeout.unwrap_or(RUN_BOUND);
-        let now = Instant::now();
-        let deadline = now.checked_add(bound).unwrap_or(now + RUN_BOUND);
+        let bound = options.timeout.unwrap_or(RUN_BOUND).min(RUN_BOUND_MAX);
+        let deadline = Instant::now() + bound;
         let late = |_| RunCodeError::Timeout(bound);
         let started = self.start(code, options);
         let mut run = timeout_at(deadline, started).await.map_err(late)??;
         let (mut execution, mut kept) = (Execution::default(), 0_usize);
         while let Some(event) = timeout_at(deadline, run.next()).await.map_err(late)?? {
-            kept = kept.saturating_add(size(&event));
+            kept = kept.saturating_add(size(&event) + EVENT_BYTES);
             if kept > EXECUTION_BYTES_MAX {
                 return Err(RunCodeError::TooMuch);
             }
@@ -188,7 +185,7 @@ fn size(event: &CodeEvent) -> usize {
     let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     match event {
         CodeEvent::Stdout { text } | CodeEvent::Stderr { text } => text.len(),
-        CodeEvent::Error(error) => error.value.len() + error.traceback.len(),
+        CodeEvent::Error(error) => error.name.len() + error.value.len() + error.traceback.len(),
         CodeEvent::Result(result) => {
             let CodeResult {
                 is_main_result: _,
@@ -208,15 +205,50 @@ fn size(event: &CodeEvent) -> usize {
             } = result.as_ref();
             let texts = [text, html, markdown, svg, png, jpeg, pdf, latex, javascript];
             let values = [json, data, chart].into_iter().flatten();
+            let others = extra.iter().map(|(name, value)| name.len() + weight(value));
             texts.into_iter().map(length).sum::<usize>()
-                + values
-                    .chain(extra.values())
-                    .map(|value| value.to_string().len())
-                    .sum::<usize>()
+                + values.map(weight).sum::<usize>()
+                + others.sum::<usize>()
         }
         CodeEvent::NumberOfExecutions { .. }
         | CodeEvent::Keepalive
         | CodeEvent::EndOfExecution
         | CodeEvent::Unknown => 0,
+    }
+}
+
+/// How much a value takes, with everything in it.
+fn weight(value: &Value) -> usize {
+    size_of::<Value>()
+        + match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(weight).sum(),
+            Value::Object(values) => values
+                .iter()
+                .map(|(name, value)| size_of::<String>() + name.len() + weight(value))
+                .sum(),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_counts_with_everything_that_holds_it() {
+        let result = |extra: Value| {
+            CodeEvent::Result(Box::new(CodeResult {
+                extra: extra.as_object().cloned().unwrap_or_default(),
+                ..CodeResult::default()
+            }))
+        };
+        assert_eq!(size(&result(json!({}))), 0);
+        assert!(size(&result(json!({"a-long-name": null}))) >= 11);
+        let many = json!({"x": vec![1; 1000]});
+        assert!(size(&result(many)) >= 1000 * size_of::<Value>());
+        assert!(EVENT_BYTES >= size_of::<CodeResult>());
     }
 }

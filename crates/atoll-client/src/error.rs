@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use atoll_guest_client::GuestError;
 
+use crate::code::RunCodeError;
 use crate::endpoint::EndpointError;
 
 /// Why something could not be done.
@@ -48,6 +49,9 @@ pub enum ClientError {
     /// Something in the sandbox.
     #[error(transparent)]
     Sandbox(#[from] GuestError),
+    /// Code that was run to its end.
+    #[error(transparent)]
+    Code(#[from] RunCodeError),
 }
 
 impl ClientError {
@@ -72,7 +76,8 @@ impl ClientError {
             | Self::NotFound(_)
             | Self::Api { .. }
             | Self::Protocol(_)
-            | Self::Sandbox(_) => None,
+            | Self::Sandbox(_)
+            | Self::Code(_) => None,
         }
     }
 }

@@ -173,23 +173,31 @@ impl HostLock {
     /// owner it had. Slots that never got a lease are removed at once: nothing
     /// was made for them.
     pub(crate) fn claim_dead(&self) -> io::Result<Vec<(Lease, ProcessIdentity)>> {
-        let mut claimed = Vec::new();
+        let mut dead = Vec::new();
         for slot in self.slots()? {
             match read(slot) {
                 Ok(lease) if lease.owner.is_alive() => {}
-                Ok(lease) => {
-                    let dead = lease.owner.clone();
-                    let lease = Lease {
-                        owner: ProcessIdentity::current()?,
-                        ..lease
-                    };
-                    self.write(&lease)?;
-                    claimed.push((lease, dead));
-                }
+                Ok(lease) => dead.push(lease),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     remove_tree(&slot_dir(slot))?;
                 }
                 Err(error) => return Err(error),
+            }
+        }
+        // Only when all could be read: nobody would hear of what was claimed.
+        let owner = ProcessIdentity::current()?;
+        let mut claimed = Vec::with_capacity(dead.len());
+        for lease in dead {
+            let (mine, owner) = (owner.clone(), lease.owner.clone());
+            let lease = Lease {
+                owner: mine,
+                ..lease
+            };
+            match self.write(&lease) {
+                Ok(()) => claimed.push((lease, owner)),
+                // A full disk: those before it are released, and make room.
+                Err(error) if claimed.is_empty() => return Err(error),
+                Err(_) => break,
             }
         }
         Ok(claimed)

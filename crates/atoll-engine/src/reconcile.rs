@@ -53,13 +53,15 @@ struct Swept {
 
 fn sweep() -> io::Result<Swept> {
     let lock = HostLock::take()?;
-    let dead = lock.claim_dead()?;
     let hosts: Vec<_> = lock
         .leases()?
         .into_iter()
         .filter_map(|lease| Some(lease.network?.host))
         .collect();
     forget_dead_hosts(&hosts)?;
+    // The last that may fail as a whole: what is claimed has an owner who lives,
+    // and is nobody else's to remove until it is given up.
+    let dead = lock.claim_dead()?;
     drop(lock);
     let mut swept = Swept {
         removed: Vec::with_capacity(dead.len()),
@@ -72,7 +74,14 @@ fn sweep() -> io::Result<Swept> {
         match release(&lease.home, &lease, &outcome) {
             Ok(()) => swept.removed.push(lease.sandbox),
             Err(error) => {
-                HostLock::take()?.give_up(&lease, &owner)?;
+                let given_up = HostLock::take().and_then(|lock| lock.give_up(&lease, &owner));
+                let error = match given_up {
+                    Ok(()) => error,
+                    Err(also) => io::Error::new(
+                        error.kind(),
+                        format!("{error}; and its lease could not be given up: {also}"),
+                    ),
+                };
                 swept.failed.push((lease.sandbox, error));
             }
         }

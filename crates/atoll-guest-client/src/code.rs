@@ -23,6 +23,9 @@ use crate::pool::Outgoing;
 /// Longest line of an execution: the largest result in its largest form.
 const LINE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
+/// Most values in a line: each takes many times the room of its text.
+const LINE_VALUES_MAX: usize = 4 * 1024 * 1024;
+
 /// How long an execution may be silent, signs of life included.
 const SILENCE_BOUND: Duration = Duration::from_secs(CODE_KEEPALIVE.as_secs() * 2 + 30);
 
@@ -356,9 +359,30 @@ impl CodeRun {
 }
 
 fn event(line: &[u8]) -> Result<CodeEvent, GuestError> {
+    if values(line) > LINE_VALUES_MAX {
+        return Err(GuestError::TooLarge {
+            what: "the number of values in a line of an execution",
+            limit: LINE_VALUES_MAX,
+        });
+    }
     serde_json::from_slice(line)
         .or_else(|_| serde_json::from_slice(&without_halves(line)))
         .map_err(|error| GuestError::Protocol(harmless(&error.to_string())))
+}
+
+/// How many values a line of JSON has at most.
+fn values(line: &[u8]) -> usize {
+    let (mut count, mut is_text, mut is_escaped) = (1, false, false);
+    for byte in line {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b',' | b'[' | b'{' if !is_text => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// A line in which halves of surrogate pairs, which Python knows as characters
@@ -422,6 +446,27 @@ mod tests {
         );
         assert!(event(b"{}").is_err());
         assert!(event(b"").is_err());
+    }
+
+    #[test]
+    fn values_are_counted_outside_of_texts() {
+        for (line, expected) in [
+            ("1", 1),
+            ("[1,2]", 3),
+            (r#"{"a":",,,[","b":"\",["}"#, 3),
+            (r#""\\",1"#, 2),
+        ] {
+            assert_eq!(values(line.as_bytes()), expected, "{line}");
+        }
+        let data = |count| {
+            let row = vec!["1"; count].join(",");
+            event(format!(r#"{{"type":"result","data":[{row}]}}"#).as_bytes())
+        };
+        assert!(data(1000).is_ok());
+        assert!(matches!(
+            data(LINE_VALUES_MAX),
+            Err(GuestError::TooLarge { .. })
+        ));
     }
 
     #[test]

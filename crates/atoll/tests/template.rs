@@ -440,7 +440,7 @@ fn removing_frees_what_no_other_template_uses() {
     assert_eq!(gone.code, 125);
     assert_eq!(
         gone.stderr,
-        "error: there is no template `two`\nhint: templates: base, code-interpreter-v1, code-interpreter-v1-slim, one\n"
+        "error: there is no template `two`\nhint: templates: base, code-interpreter-v1, code-interpreter-v1-slim, code-interpreter-v1-tiny, one\n"
     );
 }
 

@@ -194,7 +194,7 @@ pub(crate) fn build_template(home: &Path, name: &str) -> Outcome<()> {
 /// a full run also what a user would have.
 fn build_templates(choice: &TestChoice, home: &Path) -> Outcome<()> {
     build_template(home, "base")?;
-    build_template(home, "templates/code-interpreter-v1-tiny.toml")?;
+    build_template(home, "code-interpreter-v1-tiny")?;
     if choice.full {
         build_template(home, "code-interpreter-v1")?;
     }
@@ -208,7 +208,7 @@ pub(crate) fn cargo_test() -> Program {
             "test",
             "--workspace",
             "--features",
-            "atoll/failpoints",
+            "atoll/failpoints,atoll-guest/fuzzing",
             "--no-fail-fast",
         ])
         .args(locked())
@@ -363,6 +363,12 @@ fn counted(program: &Program) -> Outcome<Tally> {
         println!("{line}");
         tally.line(line);
     })?;
+    if tally.unended > 0 {
+        tally.fail(format!(
+            "{} test binaries died before they could say how it ended: see above",
+            tally.unended
+        ));
+    }
     if !status.success() && tally.failed == 0 {
         tally.fail(format!(
             "`cargo test` ended with {status}, and no test says that it failed: see its errors above"

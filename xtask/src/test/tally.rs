@@ -17,6 +17,8 @@ pub(crate) struct Tally {
     /// Names of what failed among the others and passed alone; each of them
     /// counts as passed, and as something to mend.
     pub(crate) unsteady: Vec<String>,
+    /// Test binaries that began and have not said how it ended.
+    pub(crate) unended: usize,
 }
 
 impl Tally {
@@ -43,6 +45,9 @@ impl Tally {
         if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += number_before(result, " passed");
             self.failed += number_before(result, " failed");
+            self.unended = self.unended.saturating_sub(1);
+        } else if is_beginning(line) {
+            self.unended += 1;
         } else if let Some((name, result)) = line
             .strip_prefix("test ")
             .and_then(|test| test.split_once(" ... "))
@@ -64,13 +69,19 @@ impl Tally {
 
     /// Names to try alone, unless too much failed for that to mean anything.
     pub(crate) fn second_chances(&self, most: usize) -> Option<&[String]> {
-        let all_are_named = self.failures.len() == self.failed;
+        let all_are_named = self.failures.len() == self.failed && self.unended == 0;
         (self.failed > 0 && self.failed <= most && all_are_named).then_some(&self.failures)
     }
 
     /// Takes in how the failures of this tally fared alone. One that did not
-    /// say by its name that it passed has failed.
+    /// say by its name that it passed has failed, and so have all when something
+    /// failed alone that was not asked for.
     pub(crate) fn retried(&mut self, alone: &Self) {
+        let is_asked_for = |name| self.failures.contains(name);
+        let is_whole = alone.failures.len() == alone.failed && alone.unended == 0;
+        if !is_whole || !alone.failures.iter().all(is_asked_for) {
+            return;
+        }
         let (unsteady, failures) = std::mem::take(&mut self.failures)
             .into_iter()
             .partition(|name| alone.passes.contains(name) && !alone.failures.contains(name));
@@ -87,6 +98,7 @@ impl Tally {
         self.failures.extend(other.failures);
         self.passes.extend(other.passes);
         self.unsteady.extend(other.unsteady);
+        self.unended += other.unended;
     }
 }
 
@@ -101,6 +113,13 @@ impl fmt::Display for Tally {
             self.skipped.len()
         )
     }
+}
+
+/// `running 4 tests`, the first line of a test binary.
+fn is_beginning(line: &str) -> bool {
+    line.strip_prefix("running ")
+        .and_then(|rest| rest.strip_suffix(" tests").or(rest.strip_suffix(" test")))
+        .is_some_and(|number| number.parse::<usize>().is_ok())
 }
 
 fn number_before(text: &str, word: &str) -> usize {
@@ -139,6 +158,7 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; fin
                 failures: vec!["lease::tests::survives".into()],
                 passes: ["lease::tests::is_exclusive".into()].into(),
                 unsteady: Vec::new(),
+                unended: 0,
             }
         );
         assert_eq!(tally.to_string(), "13 passed, 1 failed, 2 skipped");
@@ -178,6 +198,49 @@ test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured; 9 filtered out; 
         };
         assert_eq!(tally.second_chances(5), None);
         assert_eq!(Tally::default().second_chances(5), None);
+
+        let mut tally = Tally::default();
+        let output = "\
+running 1 test
+test races ... FAILED
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+running 2 tests
+test first ... ok";
+        output.lines().for_each(|line| tally.line(line));
+        assert_eq!(tally.unended, 1);
+        assert_eq!(tally.second_chances(5), None);
+        tally.line("test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        assert_eq!(tally.second_chances(5), Some(tally.failures.as_slice()));
+    }
+
+    #[test]
+    fn nothing_is_forgiven_when_the_second_run_fails_elsewhere() {
+        let mut tally = Tally {
+            failed: 1,
+            failures: vec!["races".into()],
+            ..Tally::default()
+        };
+        let passes: BTreeSet<String> = ["races".to_owned()].into();
+        let elsewhere = Tally {
+            failed: 1,
+            failures: vec!["`cargo test` ended with a signal".into()],
+            passes: passes.clone(),
+            ..Tally::default()
+        };
+        tally.retried(&elsewhere);
+        assert_eq!(tally.to_string(), "0 passed, 1 failed, 0 skipped");
+        let died = Tally {
+            unended: 1,
+            passes: passes.clone(),
+            ..Tally::default()
+        };
+        tally.retried(&died);
+        assert_eq!(tally.to_string(), "0 passed, 1 failed, 0 skipped");
+        tally.retried(&Tally {
+            passes,
+            ..Tally::default()
+        });
+        assert_eq!(tally.to_string(), "1 passed, 0 failed, 0 skipped");
     }
 
     #[test]

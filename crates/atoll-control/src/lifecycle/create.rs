@@ -136,7 +136,7 @@ impl Creation {
             .ok_or_else(|| std::io::Error::other("the id of a new sandbox is taken"))?;
         let row = match self.write_intent(&plan).await? {
             db::Created::New(row) => *row,
-            earlier => return self.not_new(earlier).await,
+            db::Created::Earlier(earlier) => return self.not_new(earlier).await,
         };
         let id = plan.id.clone();
         let newborn = Newborn {
@@ -243,7 +243,7 @@ impl Creation {
     }
 
     /// What became of an earlier request with the same key.
-    async fn earlier(&self) -> Result<Option<db::Created>, CreateError> {
+    async fn earlier(&self) -> Result<Option<db::Earlier>, CreateError> {
         let Some(asked) = self.idempotency(now_ms()) else {
             return Ok(None);
         };
@@ -254,13 +254,12 @@ impl Creation {
     }
 
     /// The answer to a request that came before.
-    async fn not_new(&self, earlier: db::Created) -> Result<Created, CreateError> {
+    async fn not_new(&self, earlier: db::Earlier) -> Result<Created, CreateError> {
         match earlier {
-            db::Created::New(row) => self.shared.repeated(&self.caller, &row.sandbox_id).await,
-            db::Created::Repeated { sandbox_id } => {
+            db::Earlier::Repeated { sandbox_id } => {
                 self.shared.repeated(&self.caller, &sandbox_id).await
             }
-            db::Created::OtherRequest => Err(CreateError::OtherRequest),
+            db::Earlier::OtherRequest => Err(CreateError::OtherRequest),
         }
     }
 

@@ -12,6 +12,7 @@ const BASE: &str = include_str!("../../../../templates/base.toml");
 const BASE_OFFLINE: &str = include_str!("../../../../templates/base-offline.toml");
 const INTERPRETER: &str = include_str!("../../../../templates/code-interpreter-v1.toml");
 const INTERPRETER_SLIM: &str = include_str!("../../../../templates/code-interpreter-v1-slim.toml");
+const INTERPRETER_TINY: &str = include_str!("../../../../templates/code-interpreter-v1-tiny.toml");
 
 /// A file of the directory `templates`, by its name there.
 macro_rules! file {
@@ -59,7 +60,12 @@ pub enum Builtin {
 /// Names of the built-in templates.
 #[must_use]
 pub fn builtin_names() -> &'static [&'static str] {
-    &["base", "code-interpreter-v1", "code-interpreter-v1-slim"]
+    &[
+        "base",
+        "code-interpreter-v1",
+        "code-interpreter-v1-slim",
+        "code-interpreter-v1-tiny",
+    ]
 }
 
 /// The spec of a built-in template; `None` when there is none of that name,
@@ -76,6 +82,9 @@ pub(super) fn builtin_spec(
         }
         ("code-interpreter-v1-slim", Builtin::Network) => {
             (INTERPRETER_SLIM, "templates/code-interpreter-v1-slim.toml")
+        }
+        ("code-interpreter-v1-tiny", Builtin::Network) => {
+            (INTERPRETER_TINY, "templates/code-interpreter-v1-tiny.toml")
         }
         _ => return None,
     };

@@ -1,5 +1,6 @@
 //! Pages in browsers may call a guest from anywhere: what opens it is a token
-//! in a header, which no page of others has. Cookies count for nothing here.
+//! in a header, which no page of others has, or (contexts of code) the id of a
+//! sandbox, which no page of others knows. Cookies count for nothing here.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 

@@ -56,11 +56,11 @@ pub struct Idempotency {
 
 impl Idempotency {
     /// What this request is to one that made `sandbox` with the same key.
-    fn compared(&self, sandbox_id: String, digest: &str) -> Created {
+    fn compared(&self, sandbox_id: String, digest: &str) -> Earlier {
         if self.request_digest == digest {
-            Created::Repeated { sandbox_id }
+            Earlier::Repeated { sandbox_id }
         } else {
-            Created::OtherRequest
+            Earlier::OtherRequest
         }
     }
 }
@@ -70,12 +70,19 @@ impl Idempotency {
 pub enum Created {
     /// The sandbox is this caller's to make.
     New(Box<Sandbox>),
+    /// Nothing new: its idempotency key was used before.
+    Earlier(Earlier),
+}
+
+/// What an idempotency key was used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Earlier {
     /// The same request made this sandbox already, or is still making it.
     Repeated {
         /// Its id; it may have ended since.
         sandbox_id: String,
     },
-    /// The idempotency key was used for another request.
+    /// Another request.
     OtherRequest,
 }
 
@@ -100,7 +107,7 @@ impl From<sqlx::Error> for CreateError {
 enum Written {
     Row(Box<Sandbox>),
     Fenced,
-    Known(Created),
+    Known(Earlier),
 }
 
 impl Database {
@@ -122,7 +129,7 @@ impl Database {
             Written::Fenced => Err(CreateError::Lost(Lost::Fenced {
                 epoch: self.epoch_of(&fence.node).await?,
             })),
-            Written::Known(created) => Ok(created),
+            Written::Known(earlier) => Ok(Created::Earlier(earlier)),
         }
     }
 
@@ -235,7 +242,7 @@ impl Database {
         &self,
         tenant: TenantId,
         asked: &Idempotency,
-    ) -> Result<Option<Created>, DatabaseError> {
+    ) -> Result<Option<Earlier>, DatabaseError> {
         let known: Option<(String, String)> = read!(self, |pool| sqlx::query_as(
             "SELECT sandbox_id, request_digest FROM idempotency_keys
              WHERE tenant_id = $1 AND idempotency_key = $2 AND created_at_ms >= $3",

@@ -43,7 +43,7 @@ mod tenants;
 mod tokens;
 mod tombstones;
 
-pub use create::{CreateError, Created, Idempotency, NewSandbox};
+pub use create::{CreateError, Created, Earlier, Idempotency, NewSandbox};
 pub use error::DatabaseError;
 pub use ids::{InvalidId, KeyId, TenantId};
 pub use keys::{KeyRecord, NewKey, Revoked, Rotated};

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_store::db::{
-    Change, Created, Database, Idempotency, NodeId, SandboxQuery, SandboxState, TenantId,
+    Change, Created, Database, Earlier, Idempotency, NodeId, SandboxQuery, SandboxState, TenantId,
 };
 
 use crate::fixture::{Fixture, NOW, new_sandbox};
@@ -182,5 +182,5 @@ async fn is_repeated(database: &Database, tenant: TenantId, id: &str) -> bool {
     let created = database
         .create_sandbox(&fence, &new, Some(&asked(id)))
         .await;
-    matches!(created, Ok(Created::Repeated { sandbox_id }) if sandbox_id == id)
+    matches!(created, Ok(Created::Earlier(Earlier::Repeated { sandbox_id })) if sandbox_id == id)
 }

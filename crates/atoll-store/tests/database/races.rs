@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use atoll_store::db::{
-    Change, ChangeError, Created, Database, LogLevel, LogQuery, Lost, NewLogEntry, Revoked,
-    Rotated, SandboxState,
+    Change, ChangeError, Created, Database, Earlier, LogLevel, LogQuery, Lost, NewLogEntry,
+    Revoked, Rotated, SandboxState,
 };
 
 use crate::fixture::{Fixture, NOW, new_key, new_sandbox};
@@ -149,7 +149,7 @@ pub(crate) async fn of_many_requests_with_one_idempotency_key_one_creates(fixtur
             .iter()
             .filter_map(|created| match created {
                 Created::New(sandbox) => Some(sandbox.sandbox_id.as_str()),
-                Created::Repeated { .. } | Created::OtherRequest => None,
+                Created::Earlier(_) => None,
             })
             .collect();
         let [made] = made[..] else {
@@ -157,7 +157,7 @@ pub(crate) async fn of_many_requests_with_one_idempotency_key_one_creates(fixtur
         };
         let repeated = count(
             &results,
-            |created| matches!(created, Created::Repeated { sandbox_id } if sandbox_id == made),
+            |created| matches!(created, Created::Earlier(Earlier::Repeated { sandbox_id }) if sandbox_id == made),
         );
         assert_eq!(repeated, WRITERS - 1, "{results:?}");
         let live = fixture.database.count_sandboxes(tenant).await.unwrap();

@@ -1,8 +1,8 @@
 //! The life of one sandbox in rows.
 
 use atoll_store::db::{
-    Change, ChangeError, CreateError, Created, Database, Expected, Idempotency, Intent, Lost,
-    NodeId, SandboxState, Tombstone,
+    Change, ChangeError, CreateError, Created, Database, Earlier, Expected, Idempotency, Intent,
+    Lost, NodeId, SandboxState, Tombstone,
 };
 
 use crate::fixture::{Fixture, NOW, metadata, new_sandbox};
@@ -252,9 +252,9 @@ pub(crate) async fn idempotency_keys_belong_to_tenants_and_end(fixture: &Fixture
         let created = database.create_sandbox(&fence, &new, Some(&asked)).await;
         created.unwrap()
     };
-    let repeated = Created::Repeated {
+    let repeated = Created::Earlier(Earlier::Repeated {
         sandbox_id: "i1".to_owned(),
-    };
+    });
     assert!(matches!(
         create(ours, "i1", idempotency("k", "d")).await,
         Created::New(_)
@@ -262,7 +262,7 @@ pub(crate) async fn idempotency_keys_belong_to_tenants_and_end(fixture: &Fixture
     assert_eq!(create(ours, "i2", idempotency("k", "d")).await, repeated);
     assert_eq!(
         create(ours, "i2", idempotency("k", "other")).await,
-        Created::OtherRequest
+        Created::Earlier(Earlier::OtherRequest)
     );
     assert!(matches!(
         create(theirs, "i3", idempotency("k", "d")).await,
@@ -278,13 +278,13 @@ pub(crate) async fn idempotency_keys_belong_to_tenants_and_end(fixture: &Fixture
     let earlier = |asked| async move { database.earlier_creation(theirs, &asked).await.unwrap() };
     assert_eq!(
         earlier(idempotency("k", "d")).await,
-        Some(Created::Repeated {
+        Some(Earlier::Repeated {
             sandbox_id: "i3".to_owned()
         })
     );
     assert_eq!(
         earlier(idempotency("k", "other")).await,
-        Some(Created::OtherRequest)
+        Some(Earlier::OtherRequest)
     );
     assert_eq!(earlier(idempotency("unused", "d")).await, None);
     let forgotten = Idempotency {

@@ -435,7 +435,14 @@ async fn a_built_in_template_comes_with_what_it_is_made_from() {
         })
         .await
         .unwrap();
-    assert_eq!(begun, ["code-interpreter-v1-slim", "code-interpreter-v1"]);
+    assert_eq!(
+        begun,
+        [
+            "code-interpreter-v1-tiny",
+            "code-interpreter-v1-slim",
+            "code-interpreter-v1"
+        ]
+    );
     // Files are copied in, although nobody has a directory of them.
     let jobs = setting.workshop.jobs();
     assert!(
