@@ -194,6 +194,7 @@ const GVISORS_OWN: [HostObject; 9] = [
 
 #[test]
 fn a_kill_at_any_host_object_leaves_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let unreachable = unreachable_here();
     let (container, gvisor) = (reached(CONTAINER), reached(GVISOR));
     // Whatever only gVisor makes is in the list of its own.
@@ -221,6 +222,7 @@ fn a_kill_at_any_host_object_leaves_nothing_behind() {
 #[test]
 #[ignore = "long: what gVisor has of its own; containers are killed always"]
 fn a_kill_at_any_host_object_of_gvisor_leaves_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     kill_at_each(GVISORS_OWN.iter(), GVISOR, &reached(GVISOR));
 }
 
@@ -244,6 +246,7 @@ const GVISORS_WITH_NETWORK: [HostObject; 12] = [
 #[test]
 #[ignore = "long: what gVisor with a network has of its own; containers are killed always"]
 fn a_kill_at_any_host_object_of_gvisor_with_a_network_leaves_nothing_behind() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let reached = reached(GVISOR_WITH_NETWORK);
     // One that is added where the container has none is not forgotten here.
     let container = self::reached(CONTAINER);
@@ -260,23 +263,40 @@ fn a_kill_at_any_host_object_of_gvisor_with_a_network_leaves_nothing_behind() {
     kill_at_each(GVISORS_WITH_NETWORK.iter(), GVISOR_WITH_NETWORK, &reached);
 }
 
+/// What the first sandbox with a network makes and the last one removes: who is
+/// to be killed at these must be the only one.
+const OF_ALL_SANDBOXES: [HostObject; 2] = [HostObject::NftTable, HostObject::ForwardingSwitch];
+
+/// How many are killed at a time: a run waits more than it works.
+const AT_A_TIME: usize = 4;
+
 fn kill_at_each<'a>(
     objects: impl Iterator<Item = &'a HostObject>,
     wish: Wish,
     reached: &BTreeMap<String, Scenario>,
 ) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for object in objects {
-        for moment in Moment::ALL {
-            let point = format!("{}:{}", object.name(), moment.name());
-            let scenario = *reached
-                .get(&point)
-                .unwrap_or_else(|| panic!("no run reaches `{point}`"));
-            for scope in [Scope::Alone, Scope::Family] {
-                kill_at(&point, wish, scenario, scope);
-            }
+    let kill = |(object, moment, scope): (&HostObject, Moment, Scope)| {
+        let point = format!("{}:{}", object.name(), moment.name());
+        let scenario = *reached
+            .get(&point)
+            .unwrap_or_else(|| panic!("no run reaches `{point}`"));
+        kill_at(&point, wish, scenario, scope);
+    };
+    let cases = objects.flat_map(|object| {
+        Moment::ALL.into_iter().flat_map(move |moment| {
+            [Scope::Alone, Scope::Family].map(|scope| (object, moment, scope))
+        })
+    });
+    let (alone, beside): (Vec<_>, Vec<_>) =
+        cases.partition(|(object, ..)| OF_ALL_SANDBOXES.contains(object));
+    alone.into_iter().for_each(kill);
+    let waiting = Mutex::new(beside);
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| std::iter::from_fn(next).for_each(kill));
         }
-    }
+    });
 }
 
 /// Other sandboxes of this host may hold what a run would make, such as the firewall.
