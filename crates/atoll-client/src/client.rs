@@ -119,7 +119,7 @@ impl Client {
         if let Some(token) = &answered.traffic_access_token
             && port == CODE_PORT
         {
-            headers.insert(TRAFFIC_HEADER, value(token)?);
+            headers.insert(TRAFFIC_HEADER, value(token.reveal())?);
         }
         let uri = address
             .uri("/")
@@ -131,7 +131,7 @@ impl Client {
         };
         Ok(GuestClient::through(
             gateway,
-            answered.envd_access_token.clone(),
+            answered.envd_access_token.reveal().to_owned(),
         ))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_guest_client::GuestClient;
-use atoll_protocol::rest::{Sandbox as Answered, SandboxDetail};
+use atoll_protocol::rest::{Sandbox as Answered, SandboxDetail, Secret};
 
 use crate::client::Client;
 use crate::code::{CodeInterpreter, CodeOptions, Execution, RunCodeError};
@@ -51,7 +51,10 @@ impl Sandbox {
     /// the header `e2b-traffic-access-token`.
     #[must_use]
     pub fn traffic_token(&self) -> Option<&str> {
-        self.answered.traffic_access_token.as_deref()
+        self.answered
+            .traffic_access_token
+            .as_ref()
+            .map(Secret::reveal)
     }
 
     /// The name under which a port of it is reached from outside.

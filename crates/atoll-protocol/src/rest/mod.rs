@@ -13,6 +13,7 @@ mod log;
 mod metric;
 mod network;
 mod sandbox;
+mod secret;
 mod team;
 mod template;
 
@@ -24,6 +25,7 @@ pub use sandbox::{
     AutoResume, Connect, Extension, Lifecycle, ListedSandbox, NewSandbox, OnTimeout, Sandbox,
     SandboxDetail, SandboxState, Timeout,
 };
+pub use secret::Secret;
 pub use team::Team;
 pub use template::{BuildStatus, Template, TemplateAlias};
 

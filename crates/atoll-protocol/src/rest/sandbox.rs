@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Network, NetworkDetail};
+use super::{Network, NetworkDetail, Secret};
 
 /// Body of `POST /v2/sandboxes` and `POST /sandboxes`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -76,9 +76,9 @@ pub struct Sandbox {
     /// What its guest can do.
     pub envd_version: String,
     /// Opens the guest.
-    pub envd_access_token: String,
+    pub envd_access_token: Secret,
     /// Opens its ports, when not everybody may come.
-    pub traffic_access_token: Option<String>,
+    pub traffic_access_token: Option<Secret>,
     /// Under which its ports have names.
     pub domain: Option<String>,
 }
@@ -157,7 +157,7 @@ pub struct SandboxDetail {
     #[serde(flatten)]
     pub listed: ListedSandbox,
     /// Opens the guest.
-    pub envd_access_token: String,
+    pub envd_access_token: Secret,
     /// Whether it may reach the internet, if that was said.
     pub allow_internet_access: Option<bool>,
     /// Under which its ports have names.

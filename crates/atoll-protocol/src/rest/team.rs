@@ -1,5 +1,6 @@
 //! Teams, as E2B calls tenants.
 
+use super::Secret;
 use serde::{Deserialize, Serialize};
 
 /// One entry of `GET /teams`.
@@ -12,7 +13,7 @@ pub struct Team {
     /// Its name.
     pub name: String,
     /// The key that was asked with; nobody else's can be shown.
-    pub api_key: String,
+    pub api_key: Secret,
     /// Whether it is the one that is meant when nothing is said.
     pub is_default: bool,
 }

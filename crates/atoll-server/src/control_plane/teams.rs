@@ -18,7 +18,7 @@ pub(super) async fn teams(State(plane): State<Plane>, asker: Asker) -> Answer<Js
     let teams = own.map(|tenant| Team {
         team_id: tenant.tenant_id.to_string(),
         name: tenant.name,
-        api_key: asker.key.clone(),
+        api_key: asker.key.clone().into(),
         is_default: true,
     });
     Ok(Json(teams.collect()))

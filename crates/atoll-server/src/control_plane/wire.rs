@@ -19,8 +19,8 @@ impl ControlPlane {
             client_id: CLIENT_ID.to_owned(),
             alias: Some(row.template_name),
             envd_version: row.envd_version,
-            envd_access_token: created.token.reveal().to_owned(),
-            traffic_access_token: created.traffic_token,
+            envd_access_token: created.token.reveal().to_owned().into(),
+            traffic_access_token: created.traffic_token.map(Into::into),
             domain: self.domain.clone(),
         }
     }
@@ -30,7 +30,7 @@ impl ControlPlane {
         let Created { view, token, .. } = created;
         let traffic = &view.traffic;
         SandboxDetail {
-            envd_access_token: token.reveal().to_owned(),
+            envd_access_token: token.reveal().to_owned().into(),
             allow_internet_access: traffic.egress.internet,
             domain: self.domain.clone(),
             network: (*traffic != Traffic::default()).then(|| network(traffic)),
