@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use atoll_protocol::ACCESS_TOKEN_HEADER;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, SizeHint};
@@ -68,19 +69,10 @@ impl GuestClient {
     {
         let (parts, body) = request.into_parts();
         let route = options.service.route(&parts.method, &parts.uri)?;
-        let mut head = Request::new(());
-        *head.method_mut() = parts.method;
-        // Without scheme and authority: [`Route::of`] refused those.
-        *head.uri_mut() = parts.uri;
-        *head.headers_mut() = request_headers(&parts.headers, route)?;
-        head.headers_mut()
-            .insert(ACCESS_TOKEN_HEADER, self.token()?);
-        head.headers_mut()
-            .insert(header::HOST, HeaderValue::from_static("guest"));
-        if let Some(user) = options.user.authorization(&parts.headers)? {
-            head.headers_mut().insert(header::AUTHORIZATION, user);
+        if let Route::Lane(_) = route {
+            return Err(GuestError::NotForwarded("a lane is no answer"));
         }
-
+        let head = self.passed_head(parts, route, &options.user)?;
         let answer = if route.is_long() {
             let (body, progress) = watched(body);
             let sent = self.send_alone(head.map(|()| body.boxed_unsync()));
@@ -94,6 +86,28 @@ impl GuestClient {
             progress.guard(sent, self.bounds(route)).await?
         };
         pass_back(answer, route, options.silence)
+    }
+
+    /// The head of a client's request as the guest gets it.
+    pub(crate) fn passed_head(
+        &self,
+        given: Parts,
+        route: Route,
+        user: &ForwardedUser,
+    ) -> Result<Request<()>, GuestError> {
+        let mut head = Request::new(());
+        *head.method_mut() = given.method;
+        // Without scheme and authority: [`Route::of`] refused those.
+        *head.uri_mut() = given.uri;
+        *head.headers_mut() = request_headers(&given.headers, route)?;
+        head.headers_mut()
+            .insert(ACCESS_TOKEN_HEADER, self.token()?);
+        head.headers_mut()
+            .insert(header::HOST, HeaderValue::from_static("guest"));
+        if let Some(user) = user.authorization(&given.headers)? {
+            head.headers_mut().insert(header::AUTHORIZATION, user);
+        }
+        Ok(head)
     }
 
     fn bounds(&self, route: Route) -> UploadBounds {
@@ -127,7 +141,7 @@ where
     }
 }
 
-fn pass_back(
+pub(crate) fn pass_back(
     answer: Answer,
     route: Route,
     silence: Option<Duration>,

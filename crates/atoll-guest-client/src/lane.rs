@@ -66,6 +66,11 @@ impl Lane {
         })
     }
 
+    /// The socket, and what came with the answer.
+    pub(crate) fn into_parts(self) -> (TcpStream, Bytes) {
+        (self.stream, self.early)
+    }
+
     /// Sends `piece`, the first one, and then all of `body`, and hears the verdict. Each piece
     /// has to be taken within `silence`.
     pub(crate) async fn upload(
