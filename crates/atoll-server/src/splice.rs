@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 
 use crate::silence::Life;
 
-/// Bytes that may be under way between the two: as many as HTTP would have in
-/// its buffer.
-const CHANNEL_BYTES: usize = 256 * 1024;
+/// Bytes that may be under way between the two, in pages that the sockets gave:
+/// with fewer, both sides wait for each other more than they move.
+const CHANNEL_BYTES: usize = 1024 * 1024;
 
 /// Which side let bytes down.
 #[derive(Debug, thiserror::Error)]

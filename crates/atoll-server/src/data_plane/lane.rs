@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::lifeline::{Tie, while_allowed};
-use super::{ANSWER_SILENCE, BODY_SILENCE, pass_back, trouble};
+use super::{ANSWER_SILENCE, pass_back, trouble};
 use crate::answer;
 use crate::body::{AnswerBody, Broken, whole};
 use crate::crowd::InCrowd;
@@ -37,9 +37,6 @@ use crate::splice::{Channel, SpliceError};
 
 /// How long a client may take to let go of HTTP.
 const SWITCH_BOUND: Duration = Duration::from_secs(30);
-
-/// How long nothing may move on a lane.
-const LANE_SILENCE: Duration = BODY_SILENCE;
 
 /// Said where there is no lane.
 const NO_LANE: &str = "this path is for a connection of HTTP/1.1 in the clear that goes on with \
@@ -161,7 +158,7 @@ impl Tunnel {
             return client.break_off();
         };
         let (mut connection, early) = (parts.io.into_inner(), parts.read_buf);
-        let life = Life::new();
+        let (life, silence) = (Life::new(), connection.stall_bound());
         let moved = async {
             match lane.length {
                 Some(length) => send(&connection, &early, lane, length, &life).await,
@@ -173,7 +170,7 @@ impl Tunnel {
             broken = tie.broken() => Err(broken),
             () = client.has_to_go() => Err(Broken("the server stops")),
             moved = moved => moved,
-            () = life.silence(LANE_SILENCE) => Err(Broken("nothing moves any more")),
+            () = life.silence(silence) => Err(Broken("nothing moves any more")),
         };
         match ended {
             // Bounded: what the client has not taken by then is the kernel's.

@@ -79,6 +79,11 @@ impl Observed {
         &self.stream
     }
 
+    /// How long the client may take nothing of what it is sent.
+    pub(crate) fn stall_bound(&self) -> Duration {
+        self.stall.bound
+    }
+
     /// What became of a write, unless the client has taken nothing for too long.
     fn written(
         &mut self,
