@@ -43,6 +43,7 @@ mod files;
 mod filesystem;
 mod forward;
 mod forward_lane;
+mod forward_upload;
 mod frames;
 mod gateway;
 mod input;

@@ -27,7 +27,7 @@ static REQUEST_HEADERS: [HeaderName; 13] = [
 ];
 
 /// What clients write beside a file.
-const METADATA_PREFIX: &str = "x-metadata-";
+pub(crate) const METADATA_PREFIX: &str = "x-metadata-";
 
 /// Headers of an answer. Nothing that would speak for the server: no cookies,
 /// no redirects, no policies, and nothing about caches.

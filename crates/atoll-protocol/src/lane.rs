@@ -53,7 +53,9 @@ pub const VERDICT_HEAD_BYTES: usize = 6;
 pub struct Verdict {
     /// 200 when the file is written.
     pub status: u16,
-    /// Empty when it is.
+    /// What the answer in plain HTTP would say: which file it is, or why it is
+    /// not written. Cut when it is too long, as only a refusal can be that
+    /// matters to somebody.
     pub text: String,
 }
 

@@ -20,9 +20,9 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
-use super::FileError;
 use super::read::Content;
 use super::write::open_and;
+use super::{FileError, Written};
 use crate::access::Admission;
 use crate::metadata::Metadata;
 use crate::users::User;
@@ -56,9 +56,10 @@ impl Lane {
         metadata: &Metadata,
     ) -> Result<Response, FileError> {
         let (sender, connected) = oneshot::channel::<Connected>();
+        let written = Written::new(path.to_owned(), metadata.clone());
         open_and(user, path, metadata, move |file, path| {
             if let Ok(connected) = connected.blocking_recv() {
-                connected.put_all(file, path);
+                connected.put_all(file, path, written);
             }
         })
         .await?;
@@ -127,12 +128,12 @@ impl Connected {
         Ok(())
     }
 
-    /// Writes what comes and says how that went.
-    fn put_all(mut self, file: File, path: &str) {
+    /// Writes what comes and says how that went, in the words of an answer.
+    fn put_all(mut self, file: File, path: &str, written: Written) {
         let verdict = match self.put_pieces(file, path) {
             Ok(()) => Verdict {
                 status: StatusCode::OK.as_u16(),
-                text: String::new(),
+                text: serde_json::to_string(&[written]).unwrap_or_default(),
             },
             Err(error) => Verdict {
                 status: error.status().as_u16(),

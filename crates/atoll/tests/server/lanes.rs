@@ -100,7 +100,12 @@ async fn large_files_arrive_as_they_were_both_ways() {
         wire.send(piece(bytes)).await;
     }
     wire.send(piece(b"")).await;
-    assert_eq!(verdict(&mut wire).await, (200, String::new()));
+    let (status, text) = verdict(&mut wire).await;
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(
+        text,
+        r#"[{"name":"large","path":"/home/user/new/large","type":"file"}]"#
+    );
     assert_eq!(wire.end().await, End::Closed);
 
     let (mut wire, head) = open(&served, &reached, "GET", "new/large").await;
