@@ -19,6 +19,7 @@ use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
 use crate::client::{GuestClient, bad_request};
 use crate::error::GuestError;
 use crate::forward_upload::is_one_file;
+use crate::gateway::FILES_PATH;
 use crate::moment::from_now;
 use crate::passage::{Route, Service, answer_headers, request_headers};
 use crate::pool::Outgoing;
@@ -75,7 +76,7 @@ impl GuestClient {
         }
         let is_one_file = is_one_file(&parts, route);
         let head = self.passed_head(parts, route, &options.user)?;
-        if is_one_file && self.lane_path().is_some() {
+        if is_one_file && self.lane_path() == Some(FILES_PATH) {
             return self.forward_upload(head, body, options.silence).await;
         }
         let answer = if route.is_long() {

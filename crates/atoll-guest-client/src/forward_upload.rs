@@ -2,7 +2,6 @@
 //! [`atoll_protocol::lane`]. Its sender does not notice.
 
 use std::error::Error;
-use std::io;
 use std::time::Duration;
 
 use atoll_protocol::lane::{PIECE_BYTES_MAX, Verdict};
@@ -20,7 +19,7 @@ use crate::forward::{ForwardedBody, pass_back};
 use crate::gateway::FILES_PATH;
 use crate::lane::{self, Lane};
 use crate::passage::{METADATA_PREFIX, Route, answer_headers};
-use crate::upload::{UploadBounds, watched};
+use crate::upload::{UploadBounds, into_io, watched};
 
 /// Whether a request brings the bytes of one file and nothing else.
 pub(crate) fn is_one_file(head: &Parts, route: Route) -> bool {
@@ -103,7 +102,7 @@ where
     while gathered.len() < PIECE_BYTES_MAX {
         match body.frame().await {
             Some(Ok(frame)) => gathered.extend_from_slice(&frame.into_data().unwrap_or_default()),
-            Some(Err(error)) => return Err(GuestError::Source(io::Error::other(error.into()))),
+            Some(Err(error)) => return Err(GuestError::Source(into_io(error.into()))),
             None => return Ok(Gathered::All(gathered.freeze())),
         }
     }

@@ -21,6 +21,7 @@ use tokio::time::{timeout, timeout_at};
 use crate::answer::{ANSWER_BOUND, Answer};
 use crate::error::{GuestError, harmless};
 use crate::moment::from_now;
+use crate::upload::into_io;
 
 /// Asks for a lane.
 pub(crate) fn ask(headers: &mut HeaderMap) {
@@ -136,7 +137,7 @@ impl Lane {
             match verdict.while_waiting(body.frame()).await? {
                 Ok(Some(Ok(frame))) => bytes = frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => {
-                    return Err(GuestError::Source(io::Error::other(error.into())));
+                    return Err(GuestError::Source(into_io(error.into())));
                 }
                 Ok(None) => {
                     break verdict
