@@ -14,6 +14,9 @@ use crate::silence::Life;
 /// with fewer, both sides wait for each other more than they move.
 const CHANNEL_BYTES: usize = 1024 * 1024;
 
+/// Bytes after which others have their turn.
+const TURN_BYTES: u64 = 1024 * 1024;
+
 /// Which side let bytes down.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpliceError {
@@ -51,10 +54,13 @@ impl Channel {
         limit: u64,
         life: &Life,
     ) -> Result<u64, SpliceError> {
-        let mut passed = 0;
+        let (mut passed, mut yielded) = (0, 0);
         while passed < limit {
-            // Two sockets that are always ready would keep everybody else waiting.
-            tokio::task::coop::consume_budget().await;
+            if passed - yielded >= TURN_BYTES {
+                // Two sockets that are always ready would keep everybody else waiting.
+                yielded = passed;
+                tokio::task::yield_now().await;
+            }
             let wanted = usize::try_from(limit - passed).unwrap_or(CHANNEL_BYTES);
             let filled = self.fill(from, wanted.min(CHANNEL_BYTES)).await;
             let filled = filled.map_err(SpliceError::Source)?;

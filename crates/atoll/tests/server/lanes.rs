@@ -447,7 +447,13 @@ async fn lanes_are_counted_stall_in_vain_and_end_with_the_server() {
     while begun.elapsed() < Duration::from_secs(2) {
         moving.exactly(64 * 1024).await.unwrap();
     }
-    let reading = tokio::spawn(async move { moving.end().await });
+    let reading = tokio::spawn(async move {
+        loop {
+            if let Err(end) = moving.exactly(64 * 1024).await {
+                return end;
+            }
+        }
+    });
     served.stop().await;
     assert_eq!(reading.await.unwrap(), End::Reset);
     served.end([reached]).await;
