@@ -93,7 +93,7 @@ fn draw_all(
     let mut left = length - early.len() as u64;
     let mut siphon = Siphon::new();
     while left > 0 {
-        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(WANTED_MAX);
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX);
         match siphon.draw(from, file, wanted) {
             Ok(0) => {
                 return Err(GuestError::Protocol(
@@ -117,9 +117,6 @@ fn draw_all(
     }
     Ok(length)
 }
-
-/// Most bytes that are asked for at once; the kernel takes no more.
-const WANTED_MAX: usize = 1 << 30;
 
 /// Ends a connection when nobody waits for it any more, and with it the thread
 /// that reads from it.

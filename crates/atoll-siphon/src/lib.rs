@@ -13,8 +13,10 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 /// Bytes that move at once. The kernel may give less, which only costs time.
 const PIPE_BYTES: usize = 1024 * 1024;
 
-/// Bytes that are copied at once.
-const BUFFER_BYTES: usize = 256 * 1024;
+/// Bytes that are written at once, when so many come: few large writes that
+/// begin where pages do, so that the file is kept in large pieces too. One that
+/// is kept in small ones is read at a third of the speed.
+const STEP_BYTES: usize = 256 * 1024;
 
 /// Which side failed.
 #[derive(Debug)]
@@ -60,9 +62,9 @@ impl Siphon {
         }
     }
 
-    /// Moves what comes, up to `wanted` bytes, and says how much it was;
-    /// nothing at the end of the connection. Waits as long as the connection
-    /// does.
+    /// Moves up to `wanted` bytes, some of them at once, and says how many it
+    /// were: fewer than it could have been only where the connection ends or
+    /// breaks, and none at its end. Waits as long as the connection does.
     ///
     /// # Errors
     /// When one of the two fails. What came by then and is not in the file is
@@ -73,6 +75,7 @@ impl Siphon {
         mut to: &File,
         wanted: usize,
     ) -> Result<usize, SiphonError> {
+        let wanted = wanted.min(STEP_BYTES);
         if let Some(pipe) = &self.pipe {
             match fill(pipe, from, wanted) {
                 Ok(filled) => {
@@ -88,14 +91,18 @@ impl Siphon {
                 Err(error) => return Err(SiphonError::Connection(error)),
             }
         }
-        let buffer = buffer(&mut self.buffer);
-        let wanted = wanted.min(buffer.len());
-        let read = loop {
-            match from.read(&mut buffer[..wanted]) {
+        let buffer = &mut buffer(&mut self.buffer)[..wanted];
+        let mut read = 0;
+        while read < wanted {
+            match from.read(&mut buffer[read..]) {
+                Ok(0) => break,
+                Ok(more) => read += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(SiphonError::Connection)?,
+                // What came before is kept; the next time it fails again.
+                Err(_) if read > 0 => break,
+                Err(error) => return Err(SiphonError::Connection(error)),
             }
-        };
+        }
         to.write_all(&buffer[..read]).map_err(SiphonError::File)?;
         Ok(read)
     }
@@ -120,16 +127,29 @@ impl Siphon {
 
 fn buffer(buffer: &mut Vec<u8>) -> &mut [u8] {
     if buffer.is_empty() {
-        *buffer = vec![0; BUFFER_BYTES];
+        *buffer = vec![0; STEP_BYTES];
     }
     buffer
 }
 
+/// Takes `wanted` bytes, or fewer where the connection ends or breaks, or the
+/// pipe is full: small packets take as much room in it as large ones.
 fn fill(pipe: &Pipe, from: &TcpStream, wanted: usize) -> io::Result<usize> {
-    let moved = rustix::io::retry_on_intr(|| {
-        splice(from, None, &pipe.entry, None, wanted, SpliceFlags::MOVE)
-    });
-    Ok(moved?)
+    // Waits for the connection all the same, but never for room in the pipe.
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    let mut filled = 0;
+    while filled < wanted {
+        let left = wanted - filled;
+        match splice(from, None, &pipe.entry, None, left, flags) {
+            Ok(0) => break,
+            Ok(moved) => filled += moved,
+            Err(Errno::INTR) => {}
+            // What came before is kept; the next time it fails again.
+            Err(_) if filled > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(filled)
 }
 
 /// Gives what is in the pipe to the file; how many bytes of it the kernel
