@@ -27,7 +27,12 @@ fn build_guest() -> Result<PathBuf, Box<dyn Error>> {
     let workspace = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?)
         .join("../..")
         .canonicalize()?;
-    for part in ["crates/atoll-guest", "crates/atoll-protocol", "Cargo.toml"] {
+    for part in [
+        "crates/atoll-guest",
+        "crates/atoll-protocol",
+        "crates/atoll-siphon",
+        "Cargo.toml",
+    ] {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
     let target = format!("{}-unknown-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use atoll_guest_client::{Gateway, GuestClient};
+use atoll_guest_client::{Gateway, GuestClient, Lanes};
 use atoll_protocol::rest::{
     LogEntries, Sandbox as Answered, SandboxDetail, SandboxLogEntry, SandboxMetric,
 };
 use atoll_protocol::{CODE_PORT, ENVD_PORT};
+use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::json;
 
@@ -129,10 +130,14 @@ impl Client {
             host: value(address.authority.as_str())?,
             headers,
         };
-        Ok(GuestClient::through(
-            gateway,
-            answered.envd_access_token.reveal().to_owned(),
-        ))
+        let lanes = if address.scheme == Scheme::HTTP {
+            Lanes::WherePossible
+        } else {
+            // Encryption takes what lanes are for.
+            Lanes::Never
+        };
+        let token = answered.envd_access_token.reveal().to_owned();
+        Ok(GuestClient::through(gateway, token).with_lanes(lanes))
     }
 
     /// Lists sandboxes, the newest first.

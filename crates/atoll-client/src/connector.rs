@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use atoll_guest_client::{ByteStream, Connecting};
+use atoll_guest_client::{Connecting, GuestStream};
 use http::Uri;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tower_service::Service as _;
@@ -35,7 +35,12 @@ pub(crate) fn way(
         let address = address.clone();
         Box::pin(async move {
             let stream = connector.call(address).await.map_err(io::Error::other)?;
-            Ok(Box::new(TokioIo::new(stream)) as Box<dyn ByteStream>)
+            Ok(match stream {
+                MaybeHttpsStream::Http(stream) => GuestStream::Socket(stream.into_inner()),
+                encrypted @ MaybeHttpsStream::Https(_) => {
+                    GuestStream::Other(Box::new(TokioIo::new(encrypted)))
+                }
+            })
         })
     })
 }

@@ -42,7 +42,7 @@ mod sandbox;
 pub use atoll_guest_client::{
     Code, CodeContext, CodeError, CodeEvent, CodeResult, CodeRun, Command, Entry, EntryKind,
     ExitStatus, FileReader, GuestError, GuestText, NewContext, Process, ProcessEvent, ProcessInput,
-    PtySize, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
+    PtySize, SaveError, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
 };
 pub use atoll_protocol::rest::{
     ListedSandbox, SandboxDetail, SandboxLogEntry, SandboxMetric, SandboxState,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_protocol::connect::encode_frame;
+use atoll_protocol::lane::KNOWN_HEADER;
 use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest, KEEPALIVE_HEADER};
 use buffa::Message;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use crate::answer::{ANSWER_BOUND, Answer};
 use crate::connection::RequestBody;
 use crate::error::GuestError;
-use crate::gateway::{Dialer, Gateway, Way};
+use crate::gateway::{Dialer, Gateway, Lanes, Way};
 use crate::messages::{STREAM_TYPE, UNARY_TYPE};
 use crate::moment::from_now;
 use crate::pool::{Outgoing, Pool};
@@ -38,6 +39,7 @@ pub struct GuestClient {
     pool: Arc<Pool>,
     token: String,
     silence: Duration,
+    lanes: Lanes,
 }
 
 impl fmt::Debug for GuestClient {
@@ -68,6 +70,7 @@ impl GuestClient {
             pool: Arc::new(Pool::new(way)),
             token,
             silence: SILENCE_BOUND,
+            lanes: Lanes::default(),
         }
     }
 
@@ -85,9 +88,49 @@ impl GuestClient {
         self.pool.clear();
     }
 
-    /// Whether large files may leave HTTP on their way.
-    pub(crate) fn has_lanes(&self) -> bool {
-        self.pool.way().has_lanes()
+    /// Changes whether large files may leave HTTP on their way. Default:
+    /// where that is possible.
+    #[must_use]
+    pub fn with_lanes(mut self, lanes: Lanes) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// Where to ask for a lane, if at all.
+    pub(crate) fn lane_path(&self) -> Option<&'static str> {
+        match self.lanes {
+            Lanes::WherePossible => self
+                .pool
+                .may_have_lanes()
+                .then(|| self.pool.way().lane_path()),
+            Lanes::Never => None,
+        }
+    }
+
+    /// Whether an answer to the wish for a lane that gives none is meant. One
+    /// of somebody who does not know lanes is not, and is remembered.
+    pub(crate) fn is_meant(&self, answer: &Answer) -> bool {
+        match self.pool.way() {
+            Way::Straight(_) => true,
+            Way::Through(_) => {
+                let status = answer.response.status();
+                if status == StatusCode::UPGRADE_REQUIRED {
+                    self.pool.forget_lanes();
+                    return false;
+                }
+                let is_known = answer.headers().contains_key(KNOWN_HEADER);
+                let is_unknown_path = matches!(
+                    status,
+                    StatusCode::NOT_FOUND
+                        | StatusCode::METHOD_NOT_ALLOWED
+                        | StatusCode::NOT_IMPLEMENTED
+                );
+                if !is_known && is_unknown_path {
+                    self.pool.forget_lanes();
+                }
+                is_known
+            }
+        }
     }
 
     pub(crate) fn silence(&self) -> Duration {
@@ -255,7 +298,7 @@ pub(crate) enum Patience {
     WithTheCommand,
 }
 
-async fn in_time(
+pub(crate) async fn in_time(
     answer: impl Future<Output = Result<Answer, GuestError>>,
 ) -> Result<Answer, GuestError> {
     timeout(ANSWER_BOUND, answer)

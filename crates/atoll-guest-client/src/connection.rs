@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::error::GuestError;
-use crate::gateway::{Stream, Way};
+use crate::gateway::{GuestStream, Way};
 
 /// Body of a request.
 pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
@@ -72,8 +72,8 @@ impl Connection {
             })?
             .map_err(GuestError::Unreachable)?;
         match stream {
-            Stream::Socket(socket) => Self::on(socket).await,
-            Stream::Other(stream) => Self::on(stream).await,
+            GuestStream::Socket(socket) => Self::on(socket).await,
+            GuestStream::Other(stream) => Self::on(stream).await,
         }
     }
 

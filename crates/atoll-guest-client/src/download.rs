@@ -48,6 +48,13 @@ enum Source {
     Lane(Take<Lane>),
 }
 
+/// A whole file past HTTP.
+pub(crate) struct Whole {
+    pub(crate) lane: Lane,
+    pub(crate) length: u64,
+    pub(crate) silence: Duration,
+}
+
 /// Whether more is to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Over {
@@ -77,6 +84,23 @@ impl FileReader {
             Length::Exactly(length),
             silence,
         )
+    }
+
+    /// The lane of a file of which nothing was read yet; all else as it is.
+    pub(crate) fn untouched_lane(self) -> Result<Whole, Box<Self>> {
+        let is_untouched = self.received == 0 && self.over == Over::No;
+        match (self.source, self.length) {
+            (Source::Lane(lane), Length::Exactly(length)) if is_untouched => Ok(Whole {
+                lane: lane.into_inner(),
+                length,
+                silence: self.silence,
+            }),
+            (source, length) => Err(Box::new(Self {
+                source,
+                length,
+                ..self
+            })),
+        }
     }
 
     fn of(source: Source, length: Length, silence: Duration) -> Self {

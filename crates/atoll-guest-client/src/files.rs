@@ -16,6 +16,7 @@ use crate::answer::{ANSWER_BOUND, Answer};
 use crate::client::{GuestClient, bad_request, full};
 use crate::download::{FileReader, Length};
 use crate::error::GuestError;
+use crate::gateway::FILES_PATH;
 use crate::lane::{self, Lane, Piece};
 use crate::moment::from_now;
 use crate::pool::Outgoing;
@@ -47,8 +48,8 @@ impl GuestClient {
         let mut body = body;
         let mut first = Piece::new();
         if !first.fill_up(&mut body).await.map_err(GuestError::Source)? {
-            return if self.has_lanes() {
-                self.write_large_file(path, user, first, body).await
+            return if let Some(lane) = self.upload_lane(path, user).await? {
+                lane.upload(first, body, self.silence()).await
             } else {
                 let body = std::io::Cursor::new(first.into_bytes()).chain(body);
                 self.write_in_pieces(path, user, body).await
@@ -57,26 +58,32 @@ impl GuestClient {
         // Small enough for one question. On a connection of its own: it cannot be
         // sent again when an idle one turns out to be dead.
         let body = full(first.into_bytes());
-        let request = self.request(Method::POST, &target(path), user, FILE_TYPE, body)?;
+        let target = target(FILES_PATH, path);
+        let request = self.request(Method::POST, &target, user, FILE_TYPE, body)?;
         let answer = self.in_silence(self.send_alone(request)).await?;
         answer.success().await?.whole_body().await?;
         Ok(())
     }
 
-    async fn write_large_file(
+    /// A lane for a file that is to be written; none where nobody knows lanes.
+    async fn upload_lane(
         &self,
         path: &str,
         user: Option<&str>,
-        first: Piece,
-        body: impl AsyncRead + Unpin,
-    ) -> Result<(), GuestError> {
+    ) -> Result<Option<Lane>, GuestError> {
+        let Some(place) = self.lane_path() else {
+            return Ok(None);
+        };
         let nothing = full(Bytes::new());
-        let mut request = self.request(Method::POST, &target(path), user, FILE_TYPE, nothing)?;
+        let target = target(place, path);
+        let mut request = self.request(Method::POST, &target, user, FILE_TYPE, nothing)?;
         lane::ask(request.headers_mut());
         let answer = self.in_silence(self.send_alone(request)).await?;
         if lane::is_given(&answer) {
-            let lane = Lane::of(answer).await?;
-            return lane.upload(first, body, self.silence()).await;
+            return Lane::of(answer).await.map(Some);
+        }
+        if !self.is_meant(&answer) {
+            return Ok(None);
         }
         answer.success().await?;
         Err(GuestError::Protocol(
@@ -94,7 +101,8 @@ impl GuestClient {
         let pieces = ReaderStream::with_capacity(body, PIECE_BYTES_MAX);
         let (body, progress) = watched(StreamBody::new(pieces.map_ok(Frame::data)));
         let body = body.boxed_unsync();
-        let request = self.request(Method::POST, &target(path), user, FILE_TYPE, body)?;
+        let target = target(FILES_PATH, path);
+        let request = self.request(Method::POST, &target, user, FILE_TYPE, body)?;
         let bounds = UploadBounds {
             silence: self.silence(),
             answer: Some(ANSWER_BOUND),
@@ -143,18 +151,20 @@ impl GuestClient {
         user: Option<&str>,
         ReadOptions { max_bytes }: ReadOptions,
     ) -> Result<FileReader, GuestError> {
-        let mut request = self.download(path, user)?;
-        if self.has_lanes() {
-            lane::ask(request.headers_mut());
-        }
         let length = max_bytes.map_or(Length::Any, Length::AtMost);
-        let answer = self.ask(Outgoing::Repeatable(request)).await?;
-        if lane::is_given(&answer) {
-            let announced = lane::announced(&answer)?;
-            length.check(announced)?;
-            let lane = Lane::of(answer).await?;
-            return Ok(FileReader::past_http(lane, announced, self.silence()));
-        }
+        let answer = match self.ask_for_lane(path, user).await? {
+            Some(answer) if lane::is_given(&answer) => {
+                let announced = lane::announced(&answer)?;
+                length.check(announced)?;
+                let lane = Lane::of(answer).await?;
+                return Ok(FileReader::past_http(lane, announced, self.silence()));
+            }
+            Some(answer) => answer,
+            None => {
+                let request = self.download(FILES_PATH, path, user)?;
+                self.ask(Outgoing::Repeatable(request)).await?
+            }
+        };
         let answer = plain_file(answer).await?;
         if answer.response.status() != StatusCode::OK {
             return Err(GuestError::Protocol(
@@ -162,6 +172,23 @@ impl GuestClient {
             ));
         }
         FileReader::new(answer.into_body(), length, self.silence())
+    }
+
+    /// The answer to the wish to read a file past HTTP; none that counts where
+    /// nobody knows lanes.
+    async fn ask_for_lane(
+        &self,
+        path: &str,
+        user: Option<&str>,
+    ) -> Result<Option<Answer>, GuestError> {
+        let Some(place) = self.lane_path() else {
+            return Ok(None);
+        };
+        let mut request = self.download(place, path, user)?;
+        lane::ask(request.headers_mut());
+        let answer = self.ask(Outgoing::Repeatable(request)).await?;
+        let counts = lane::is_given(&answer) || self.is_meant(&answer);
+        Ok(counts.then_some(answer))
     }
 
     /// Opens a part of a file as the user: the bytes from `range.start` up to
@@ -180,7 +207,7 @@ impl GuestClient {
         if range.is_empty() {
             return Err(bad_request("a range without bytes"));
         }
-        let mut request = self.download(path, user)?;
+        let mut request = self.download(FILES_PATH, path, user)?;
         let value = format!("bytes={}-{}", range.start, range.end - 1);
         let value = HeaderValue::from_str(&value).map_err(bad_request)?;
         request.headers_mut().insert(header::RANGE, value);
@@ -197,8 +224,14 @@ impl GuestClient {
         FileReader::new(answer.into_body(), Length::Exactly(length), self.silence())
     }
 
-    fn download(&self, path: &str, user: Option<&str>) -> Result<Request<Bytes>, GuestError> {
-        self.request(Method::GET, &target(path), user, FILE_TYPE, Bytes::new())
+    fn download(
+        &self,
+        place: &str,
+        path: &str,
+        user: Option<&str>,
+    ) -> Result<Request<Bytes>, GuestError> {
+        let target = target(place, path);
+        self.request(Method::GET, &target, user, FILE_TYPE, Bytes::new())
     }
 }
 
@@ -230,8 +263,8 @@ fn length_of_range(given: &HeaderValue, asked: &Range<u64>) -> Option<u64> {
     (first == asked.start && first < end && end == asked.end.min(total)).then(|| end - first)
 }
 
-fn target(path: &str) -> String {
-    let mut target = "/files?path=".to_owned();
+fn target(place: &str, path: &str) -> String {
+    let mut target = format!("{place}?path=");
     for byte in path.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'/' => {
@@ -250,7 +283,7 @@ mod tests {
     #[test]
     fn any_name_fits_into_a_query() {
         assert_eq!(
-            target("/a b/ü&x=1+2%"),
+            target(FILES_PATH, "/a b/ü&x=1+2%"),
             "/files?path=/a%20b/%C3%BC%26x%3D1%2B2%25"
         );
     }

@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use atoll_protocol::ACCESS_TOKEN_HEADER;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Request, Response, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
 use crate::client::{GuestClient, bad_request};
 use crate::error::GuestError;
+use crate::forward_upload::is_one_file;
+use crate::gateway::FILES_PATH;
 use crate::moment::from_now;
 use crate::passage::{Route, Service, answer_headers, request_headers};
 use crate::pool::Outgoing;
@@ -68,19 +71,14 @@ impl GuestClient {
     {
         let (parts, body) = request.into_parts();
         let route = options.service.route(&parts.method, &parts.uri)?;
-        let mut head = Request::new(());
-        *head.method_mut() = parts.method;
-        // Without scheme and authority: [`Route::of`] refused those.
-        *head.uri_mut() = parts.uri;
-        *head.headers_mut() = request_headers(&parts.headers, route)?;
-        head.headers_mut()
-            .insert(ACCESS_TOKEN_HEADER, self.token()?);
-        head.headers_mut()
-            .insert(header::HOST, HeaderValue::from_static("guest"));
-        if let Some(user) = options.user.authorization(&parts.headers)? {
-            head.headers_mut().insert(header::AUTHORIZATION, user);
+        if let Route::Lane(_) = route {
+            return Err(GuestError::NotForwarded("a lane is no answer"));
         }
-
+        let is_one_file = is_one_file(&parts, route);
+        let head = self.passed_head(parts, route, &options.user)?;
+        if is_one_file && self.lane_path() == Some(FILES_PATH) {
+            return self.forward_upload(head, body, options.silence).await;
+        }
         let answer = if route.is_long() {
             let (body, progress) = watched(body);
             let sent = self.send_alone(head.map(|()| body.boxed_unsync()));
@@ -94,6 +92,28 @@ impl GuestClient {
             progress.guard(sent, self.bounds(route)).await?
         };
         pass_back(answer, route, options.silence)
+    }
+
+    /// The head of a client's request as the guest gets it.
+    pub(crate) fn passed_head(
+        &self,
+        given: Parts,
+        route: Route,
+        user: &ForwardedUser,
+    ) -> Result<Request<()>, GuestError> {
+        let mut head = Request::new(());
+        *head.method_mut() = given.method;
+        // Without scheme and authority: [`Route::of`] refused those.
+        *head.uri_mut() = given.uri;
+        *head.headers_mut() = request_headers(&given.headers, route)?;
+        head.headers_mut()
+            .insert(ACCESS_TOKEN_HEADER, self.token()?);
+        head.headers_mut()
+            .insert(header::HOST, HeaderValue::from_static("guest"));
+        if let Some(user) = user.authorization(&given.headers)? {
+            head.headers_mut().insert(header::AUTHORIZATION, user);
+        }
+        Ok(head)
     }
 
     fn bounds(&self, route: Route) -> UploadBounds {
@@ -127,7 +147,7 @@ where
     }
 }
 
-fn pass_back(
+pub(crate) fn pass_back(
     answer: Answer,
     route: Route,
     silence: Option<Duration>,
@@ -150,7 +170,7 @@ fn pass_back(
             sleep: Box::pin(sleep_until(Instant::now())),
             waiting: false,
         }),
-        body: Some(answer.into_body()),
+        body: Some(Content::Coming(answer.into_body())),
     });
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -161,8 +181,15 @@ fn pass_back(
 /// connection.
 pub struct ForwardedBody {
     /// Absent after an error.
-    body: Option<AnswerBody>,
+    body: Option<Content>,
     alarm: Option<Alarm>,
+}
+
+/// What a body is made of.
+enum Content {
+    Coming(AnswerBody),
+    /// All of it, which is short.
+    There(Full<Bytes>),
 }
 
 struct Alarm {
@@ -178,6 +205,14 @@ impl fmt::Debug for ForwardedBody {
 }
 
 impl ForwardedBody {
+    /// One that is all there.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self {
+            body: Some(Content::There(Full::new(bytes))),
+            alarm: None,
+        }
+    }
+
     fn poll_data(
         &mut self,
         context: &mut Context<'_>,
@@ -186,7 +221,13 @@ impl ForwardedBody {
             return Poll::Ready(None);
         };
         loop {
-            match Pin::new(&mut *body).poll_frame(context) {
+            let polled = match body {
+                Content::Coming(body) => Pin::new(body).poll_frame(context),
+                Content::There(bytes) => Pin::new(bytes)
+                    .poll_frame(context)
+                    .map_err(|never| match never {}),
+            };
+            match polled {
                 // Trailers say nothing that a client needs.
                 Poll::Ready(Some(Ok(frame))) if !frame.is_data() => {}
                 Poll::Ready(polled) => {
@@ -238,12 +279,18 @@ impl Body for ForwardedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        match &self.body {
+            Some(Content::Coming(body)) => body.is_end_stream(),
+            Some(Content::There(bytes)) => bytes.is_end_stream(),
+            None => true,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        match &self.body {
+            Some(Content::Coming(body)) => body.size_hint(),
+            Some(Content::There(bytes)) => bytes.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
     }
 }

@@ -7,10 +7,13 @@ use std::net::TcpStream as StdTcpStream;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use atoll_protocol::ENVD_PORT;
+use atoll_protocol::{ENVD_PORT, lane};
 use http::{HeaderMap, HeaderValue, header};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+
+/// Where files are read and written in plain HTTP.
+pub(crate) const FILES_PATH: &str = "/files";
 
 /// Opens a byte stream to a port of the sandbox. May block for a moment.
 pub type Dialer = Arc<dyn Fn(u16) -> io::Result<StdTcpStream> + Send + Sync>;
@@ -20,8 +23,26 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
+/// What a connection is made of.
+pub enum GuestStream {
+    /// Kept as it is: large files leave HTTP on it.
+    Socket(TcpStream),
+    /// Something around one, such as TLS.
+    Other(Box<dyn ByteStream>),
+}
+
 /// A connection that is being made.
-pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<GuestStream>> + Send>>;
+
+/// Whether large files may leave HTTP on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Lanes {
+    /// Where the other side agrees to it.
+    #[default]
+    WherePossible,
+    /// Nowhere: it is not asked for.
+    Never,
+}
 
 /// A server that passes requests on to the guests of many sandboxes.
 #[derive(Clone)]
@@ -49,15 +70,8 @@ pub(crate) enum Way {
     Through(Gateway),
 }
 
-/// What a connection is made of.
-pub(crate) enum Stream {
-    /// Kept as it is: large files leave HTTP on it.
-    Socket(TcpStream),
-    Other(Box<dyn ByteStream>),
-}
-
 impl Way {
-    pub(crate) async fn open(&self) -> io::Result<Stream> {
+    pub(crate) async fn open(&self) -> io::Result<GuestStream> {
         match self {
             Self::Straight(dial) => {
                 let dial = Arc::clone(dial);
@@ -65,9 +79,9 @@ impl Way {
                 let stream = dialed.map_err(io::Error::other)??;
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Socket(TcpStream::from_std(stream)?))
+                Ok(GuestStream::Socket(TcpStream::from_std(stream)?))
             }
-            Self::Through(gateway) => Ok(Stream::Other((gateway.connect)().await?)),
+            Self::Through(gateway) => (gateway.connect)().await,
         }
     }
 
@@ -81,8 +95,11 @@ impl Way {
         headers
     }
 
-    /// Whether large files may leave HTTP.
-    pub(crate) fn has_lanes(&self) -> bool {
-        matches!(self, Self::Straight(_))
+    /// Where lanes are asked for.
+    pub(crate) fn lane_path(&self) -> &'static str {
+        match self {
+            Self::Straight(_) => FILES_PATH,
+            Self::Through(_) => lane::PATH,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Large files past HTTP: see [`atoll_protocol::lane`].
 
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use atoll_protocol::lane::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -18,6 +21,7 @@ use tokio::time::{timeout, timeout_at};
 use crate::answer::{ANSWER_BOUND, Answer};
 use crate::error::{GuestError, harmless};
 use crate::moment::from_now;
+use crate::upload::into_io;
 
 /// Asks for a lane.
 pub(crate) fn ask(headers: &mut HeaderMap) {
@@ -66,6 +70,11 @@ impl Lane {
         })
     }
 
+    /// The socket, and what came with the answer.
+    pub(crate) fn into_parts(self) -> (TcpStream, Bytes) {
+        (self.stream, self.early)
+    }
+
     /// Sends `piece`, the first one, and then all of `body`, and hears the verdict. Each piece
     /// has to be taken within `silence`.
     pub(crate) async fn upload(
@@ -74,56 +83,167 @@ impl Lane {
         mut body: impl AsyncRead + Unpin,
         silence: Duration,
     ) -> Result<(), GuestError> {
-        let late = |what| {
-            move |_| GuestError::Timeout {
-                what,
-                bound: silence,
-            }
-        };
         let (reading, mut writing) = self.stream.into_split();
-        let mut verdict = std::pin::pin!(read_verdict(io::Cursor::new(self.early).chain(reading)));
+        let verdict = read_verdict(io::Cursor::new(self.early).chain(reading));
+        let mut verdict = Awaited::new(Box::pin(verdict), silence);
         loop {
-            let sent = timeout_at(from_now(silence), writing.write_all(piece.wire()));
-            tokio::select! {
-                biased;
-                // Before its end only a refusal makes sense.
-                early = &mut verdict => return early.and_then(|verdict| refused(&verdict)),
-                sent = sent => match sent.map_err(late("take the upload"))? {
-                    Ok(()) => {}
-                    // It may have said why.
-                    Err(_) => break,
-                },
+            match verdict.beside(writing.write_all(piece.wire())).await? {
+                Beside::Done(()) => {}
+                Beside::Verdict(early) => return refused(&early),
+                Beside::Broken => break,
             }
             if piece.is_last() {
                 break;
             }
-            tokio::select! {
-                biased;
-                early = &mut verdict => return early.and_then(|verdict| refused(&verdict)),
-                filled = piece.fill(&mut body) => filled.map_err(GuestError::Source)?,
+            match verdict.while_waiting(piece.fill(&mut body)).await? {
+                Ok(filled) => filled.map_err(GuestError::Source)?,
+                Err(early) => return refused(&early),
             }
         }
-        let verdict = timeout_at(from_now(silence), verdict)
-            .await
-            .map_err(late("answer"))??;
+        let verdict = verdict.last().await?;
         if verdict.status == StatusCode::OK.as_u16() && piece.is_last() {
             return Ok(());
         }
         refused(&verdict)
     }
+
+    /// Sends `first` and then all of `body`, somebody else's, and says the verdict,
+    /// whatever it is.
+    pub(crate) async fn upload_body<B>(
+        self,
+        first: Bytes,
+        mut body: B,
+        silence: Duration,
+    ) -> Result<Verdict, GuestError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (reading, mut writing) = self.stream.into_split();
+        let verdict = read_verdict(io::Cursor::new(self.early).chain(reading));
+        let mut verdict = Awaited::new(Box::pin(verdict), silence);
+        let mut bytes = first;
+        let whole = loop {
+            while !bytes.is_empty() {
+                let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
+                let length = u32::try_from(piece.len()).unwrap_or(0).to_be_bytes();
+                let mut wire = bytes::Buf::chain(&length[..], piece);
+                match verdict.beside(writing.write_all_buf(&mut wire)).await? {
+                    Beside::Done(()) => {}
+                    Beside::Verdict(early) => return early_refusal(early),
+                    Beside::Broken => return early_refusal(verdict.last().await?),
+                }
+            }
+            match verdict.while_waiting(body.frame()).await? {
+                Ok(Some(Ok(frame))) => bytes = frame.into_data().unwrap_or_default(),
+                Ok(Some(Err(error))) => {
+                    return Err(GuestError::Source(into_io(error.into())));
+                }
+                Ok(None) => {
+                    break verdict
+                        .beside(writing.write_all(&[0; PIECE_HEAD_BYTES]))
+                        .await?;
+                }
+                Err(early) => return early_refusal(early),
+            }
+        };
+        match whole {
+            Beside::Done(()) => verdict.last().await,
+            Beside::Verdict(early) => early_refusal(early),
+            Beside::Broken => early_refusal(verdict.last().await?),
+        }
+    }
+}
+
+/// A verdict that may come at any time.
+struct Awaited<V> {
+    verdict: V,
+    silence: Duration,
+}
+
+/// What came of a step of an upload.
+enum Beside<T> {
+    Done(T),
+    /// Before its end only a refusal makes sense.
+    Verdict(Verdict),
+    /// The connection takes no more. The guest may have said why.
+    Broken,
+}
+
+impl<V: Future<Output = Result<Verdict, GuestError>> + Unpin> Awaited<V> {
+    fn new(verdict: V, silence: Duration) -> Self {
+        Self { verdict, silence }
+    }
+
+    /// Something that the guest has to take in time.
+    async fn beside<T>(
+        &mut self,
+        step: impl Future<Output = io::Result<T>>,
+    ) -> Result<Beside<T>, GuestError> {
+        let bound = self.silence;
+        tokio::select! {
+            biased;
+            early = &mut self.verdict => early.map(Beside::Verdict),
+            done = timeout_at(from_now(bound), step) => match done {
+                Ok(Ok(done)) => Ok(Beside::Done(done)),
+                Ok(Err(_)) => Ok(Beside::Broken),
+                Err(_) => Err(GuestError::Timeout {
+                    what: "take the upload",
+                    bound,
+                }),
+            },
+        }
+    }
+
+    /// Something that the guest does not keep waiting; or its verdict.
+    async fn while_waiting<T>(
+        &mut self,
+        step: impl Future<Output = T>,
+    ) -> Result<Result<T, Verdict>, GuestError> {
+        tokio::select! {
+            biased;
+            early = &mut self.verdict => early.map(Err),
+            done = step => Ok(Ok(done)),
+        }
+    }
+
+    /// The verdict, for which there is nothing more to do.
+    async fn last(&mut self) -> Result<Verdict, GuestError> {
+        let bound = self.silence;
+        timeout_at(from_now(bound), &mut self.verdict)
+            .await
+            .map_err(|_| GuestError::Timeout {
+                what: "answer",
+                bound,
+            })?
+    }
 }
 
 /// What a verdict other than success means.
 fn refused(verdict: &Verdict) -> Result<(), GuestError> {
-    if StatusCode::from_u16(verdict.status).is_ok_and(|status| status.is_success()) {
-        return Err(GuestError::Protocol(
-            "an upload was accepted before its end".to_owned(),
-        ));
+    if is_success(verdict) {
+        return Err(accepted_early());
     }
     Err(GuestError::Refused {
         status: verdict.status,
         message: harmless(&verdict.text),
     })
+}
+
+/// A verdict that came before the end of its upload.
+fn early_refusal(verdict: Verdict) -> Result<Verdict, GuestError> {
+    if is_success(&verdict) {
+        return Err(accepted_early());
+    }
+    Ok(verdict)
+}
+
+fn is_success(verdict: &Verdict) -> bool {
+    StatusCode::from_u16(verdict.status).is_ok_and(|status| status.is_success())
+}
+
+fn accepted_early() -> GuestError {
+    GuestError::Protocol("an upload was accepted before its end".to_owned())
 }
 
 async fn read_verdict(mut from: impl AsyncRead + Unpin) -> Result<Verdict, GuestError> {

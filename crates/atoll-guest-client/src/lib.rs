@@ -28,6 +28,7 @@
 //!   stat, list_dir, make_dir, rename, remove ─▶ Entry
 //!   watch() ─▶ Watch ── next() ─▶ WatchEvent
 //!   forward() ─▶ ForwardedBody ── bounded_frames() ─▶ BoundedFrames
+//!   forward_lane() ─▶ ForwardedLane
 //!   read_file, read_file_range ─▶ FileReader        write_file ◀─ bytes
 //! ```
 
@@ -41,6 +42,8 @@ mod error;
 mod files;
 mod filesystem;
 mod forward;
+mod forward_lane;
+mod forward_upload;
 mod frames;
 mod gateway;
 mod input;
@@ -52,6 +55,7 @@ mod moment;
 mod passage;
 mod pool;
 mod process;
+mod save;
 mod upload;
 mod user;
 mod watch;
@@ -66,12 +70,14 @@ pub use entry::{Entry, EntryKind, FileNameError, GuestText};
 pub use error::{GuestError, harmless_char};
 pub use files::ReadOptions;
 pub use forward::{ForwardOptions, ForwardedBody};
+pub use forward_lane::{ForwardedLane, OpenLane};
 pub use frames::{BoundedFrames, bounded_frames};
-pub use gateway::{ByteStream, Connecting, Dialer, Gateway};
+pub use gateway::{ByteStream, Connecting, Dialer, Gateway, GuestStream, Lanes};
 pub use input::{ProcessInput, Signal};
 pub use local::LocalFile;
 pub use messages::FRAME_BYTES_MAX;
-pub use passage::{Call, CodeCall, Route, Service};
+pub use passage::{Call, CodeCall, Direction, Route, Service};
 pub use process::{Command, Process, ProcessEvent, PtySize};
+pub use save::SaveError;
 pub use user::ForwardedUser;
 pub use watch::{Watch, WatchEvent, WatchEventKind, WatchOptions};

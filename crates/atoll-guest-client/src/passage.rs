@@ -2,7 +2,7 @@
 //! answer reaches the client. Lists of what may pass: a name that is new or
 //! written in another way does not.
 
-use atoll_protocol::{CODE_PORT, ENVD_PORT};
+use atoll_protocol::{CODE_PORT, ENVD_PORT, lane};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 use crate::error::GuestError;
@@ -27,7 +27,7 @@ static REQUEST_HEADERS: [HeaderName; 13] = [
 ];
 
 /// What clients write beside a file.
-const METADATA_PREFIX: &str = "x-metadata-";
+pub(crate) const METADATA_PREFIX: &str = "x-metadata-";
 
 /// Headers of an answer. Nothing that would speak for the server: no cookies,
 /// no redirects, no policies, and nothing about caches.
@@ -58,12 +58,23 @@ pub enum Route {
     Download,
     /// An upload.
     Write,
+    /// A large file past HTTP: see [`atoll_protocol::lane`].
+    Lane(Direction),
     /// A call of a service, with an answer at its end.
     Unary(Call),
     /// A call of a service that streams.
     Stream(Call),
     /// A request to the code interpreter.
     Code(CodeCall),
+}
+
+/// Which way a file goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Out of the sandbox.
+    Down,
+    /// Into it.
+    Up,
 }
 
 /// What of the guest a request is for. It serves both on one port.
@@ -164,6 +175,8 @@ impl Route {
             "/files" if method == Method::POST => (Self::Write, &[Method::POST]),
             "/files" => (Self::Download, &[Method::GET, Method::HEAD]),
             "/files/compose" => (Self::Write, &[Method::POST]),
+            lane::PATH if method == Method::POST => (Self::Lane(Direction::Up), &[Method::POST]),
+            lane::PATH => (Self::Lane(Direction::Down), &[Method::GET]),
             _ => {
                 let route = call("/process.Process/", PROCESS_CALLS)
                     .or_else(|| call("/filesystem.Filesystem/", FILESYSTEM_CALLS))
@@ -318,6 +331,16 @@ mod tests {
             (Method::HEAD, "/files?path=a", Route::Download),
             (Method::POST, "/files?path=a&username=u", Route::Write),
             (Method::POST, "/files/compose", Route::Write),
+            (
+                Method::GET,
+                "/files/lane?path=a",
+                Route::Lane(Direction::Down),
+            ),
+            (
+                Method::POST,
+                "/files/lane?path=a",
+                Route::Lane(Direction::Up),
+            ),
             (Method::GET, "/metrics", Route::Read),
             (Method::GET, "/envs", Route::Read),
             (
@@ -427,6 +450,10 @@ mod tests {
             "//files",
             "/Files",
             "/files/compose/",
+            "/files/lane/",
+            "/files//lane",
+            "/files/%6cane",
+            "/files/lane/../init",
             "/health/../init",
             "/process.Process/../init",
             "/process.Process/%2e%2e/init",
@@ -452,6 +479,8 @@ mod tests {
             (Method::PUT, "/files"),
             (Method::DELETE, "/files"),
             (Method::GET, "/files/compose"),
+            (Method::HEAD, "/files/lane"),
+            (Method::PUT, "/files/lane"),
             (Method::GET, "/process.Process/Start"),
             (Method::CONNECT, "/process.Process/Start"),
         ] {

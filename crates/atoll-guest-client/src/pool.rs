@@ -5,6 +5,7 @@
 //! which the guest said anything more is closed by its driver and never used
 //! again, so an answer can only ever meet the request it follows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) enum Outgoing {
 pub(crate) struct Pool {
     way: Way,
     idle: Mutex<Idle>,
+    /// Whoever stands before the guest said so.
+    knows_no_lanes: AtomicBool,
 }
 
 #[derive(Default)]
@@ -51,7 +54,18 @@ impl Pool {
         Self {
             way,
             idle: Mutex::default(),
+            knows_no_lanes: AtomicBool::new(false),
         }
+    }
+
+    /// Lanes are not asked for again.
+    pub(crate) fn forget_lanes(&self) {
+        self.knows_no_lanes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody said yet that there are no lanes.
+    pub(crate) fn may_have_lanes(&self) -> bool {
+        !self.knows_no_lanes.load(Ordering::Relaxed)
     }
 
     /// How the guest is reached.

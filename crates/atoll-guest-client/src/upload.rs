@@ -166,7 +166,7 @@ where
 }
 
 /// The caller's error as it was, when it is one of input and output.
-fn into_io(error: Box<dyn Error + Send + Sync>) -> io::Error {
+pub(crate) fn into_io(error: Box<dyn Error + Send + Sync>) -> io::Error {
     match error.downcast::<io::Error>() {
         Ok(error) => *error,
         Err(error) => io::Error::other(error),

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use atoll_guest_client::{GuestClient, GuestError, ReadOptions};
+use atoll_guest_client::{GuestClient, GuestError, ReadOptions, SaveError};
 use atoll_protocol::lane::{TEXT_BYTES_MAX, Verdict};
 use support::{answer, floods, liar, says, stalls};
 use tokio::io::AsyncReadExt;
@@ -214,4 +214,63 @@ async fn an_upload_that_nobody_takes_or_answers() {
     assert!(matches!(error, GuestError::Timeout { .. }), "{error:?}");
     let error = write(&lane(drop)).await;
     assert!(matches!(error, GuestError::Disconnected(_)), "{error:?}");
+}
+
+/// What a file comes to that is saved.
+async fn save(client: &GuestClient, to: std::fs::File) -> Result<u64, SaveError> {
+    let reader = client.read_file("x", None).await?;
+    reader.save_to(to).await
+}
+
+#[tokio::test]
+async fn a_file_is_saved_as_it_came_or_not_at_all() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("saved");
+    let fresh = || std::fs::File::create(&path).unwrap();
+    for (bytes, more) in [(b"hello".to_vec(), ""), (vec![7; LARGE], "and more")] {
+        let sent = [&bytes[..], more.as_bytes()].concat();
+        let client = says(file(&bytes.len().to_string(), &sent));
+        assert_eq!(save(&client, fresh()).await.unwrap(), bytes.len() as u64);
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+    // In plain HTTP too, as a guest may answer.
+    let client = says(answer("200 OK", "", b"hello"));
+    assert_eq!(save(&client, fresh()).await.unwrap(), 5);
+    assert_eq!(std::fs::read(&path).unwrap(), b"hello");
+
+    for bytes in [&b""[..], b"hell"] {
+        let error = save(&says(file("5", bytes)), fresh()).await.unwrap_err();
+        let is_cut = matches!(error, SaveError::Guest(GuestError::Protocol(_)));
+        assert!(is_cut, "{error:?}");
+    }
+    let bound = Duration::from_millis(200);
+    let client = stalls(file("9", b"hello")).with_silence_bound(bound);
+    let error = save(&client, fresh()).await.unwrap_err();
+    let is_late = matches!(error, SaveError::Guest(GuestError::Timeout { .. }));
+    assert!(is_late, "{error:?}");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let client = floods(file("18446744073709551615", b""), vec![b'x'; 4096]);
+    let error = save(&client, full.unwrap()).await.unwrap_err();
+    assert!(matches!(error, SaveError::File(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_nobody_waits_for_is_not_saved_on() {
+    let (told, hears) = std::sync::mpsc::channel();
+    let client = liar(move |mut stream| {
+        let _ = stream.write_all(&file("18446744073709551615", b"begun"));
+        // Its end is the client's.
+        let ended = stream.read(&mut [0]);
+        let _ = told.send(ended.is_ok());
+    });
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("saved");
+    let saving = save(&client, std::fs::File::create(&path).unwrap());
+    let mut saving = Box::pin(saving);
+    while std::fs::read(&path).unwrap() != b"begun" {
+        let _ = tokio::time::timeout(Duration::from_millis(1), &mut saving).await;
+    }
+    drop(saving);
+    let ended = tokio::task::spawn_blocking(move || hears.recv_timeout(Duration::from_secs(60)));
+    ended.await.unwrap().unwrap();
 }

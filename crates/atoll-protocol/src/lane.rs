@@ -17,9 +17,21 @@
 //! Numbers are in network order. A verdict may come before the last piece.
 //! Atoll's own: E2B's clients never ask for it, and a guest may answer a
 //! `GET` in plain HTTP as well.
+//!
+//! Through a server the same goes over [`PATH`] instead of `/files`. A name of
+//! its own: somebody in between who takes the `Upgrade` out of a request would
+//! make an upload of nothing of it, which a server would write. There it is
+//! answered with `426`, and a server that knows nothing of lanes with `404`.
+//! Whatever else a server answers there bears [`KNOWN_HEADER`] and counts.
 
 /// What a client asks to go on with.
 pub const PROTOCOL: &str = "atoll-file";
+
+/// Where a server opens lanes to the guests behind it.
+pub const PATH: &str = "/files/lane";
+
+/// Header of a server's answers at [`PATH`]: whatever they say, it knows lanes.
+pub const KNOWN_HEADER: &str = "atoll-lane";
 
 /// Header of the answer to a `GET`: how many bytes follow.
 pub const LENGTH_HEADER: &str = "atoll-length";
@@ -41,7 +53,9 @@ pub const VERDICT_HEAD_BYTES: usize = 6;
 pub struct Verdict {
     /// 200 when the file is written.
     pub status: u16,
-    /// Empty when it is.
+    /// What the answer in plain HTTP would say: which file it is, or why it is
+    /// not written. Cut when it is too long, as only a refusal can be that
+    /// matters to somebody.
     pub text: String,
 }
 

@@ -84,12 +84,18 @@ impl App {
         };
         let (id, port) = match routed.destination {
             Destination::Control => return Ok(self.control(request, client).await),
-            Destination::SignedFile => return self.data_plane.signed(request).await,
+            Destination::SignedFile => return self.data_plane.signed(request, client).await,
             Destination::Sandbox { id, port } => (id, port),
         };
         match port {
-            ENVD_PORT => return self.data_plane.call(&id, Service::Envd, request).await,
-            CODE_PORT => return self.data_plane.call(&id, Service::Code, request).await,
+            ENVD_PORT => {
+                let called = self.data_plane.call(&id, Service::Envd, request, client);
+                return called.await;
+            }
+            CODE_PORT => {
+                let called = self.data_plane.call(&id, Service::Code, request, client);
+                return called.await;
+            }
             _ => {}
         }
         let Some(sandbox) = self.running.get(&id) else {

@@ -8,6 +8,7 @@
 //! | `data_plane` | the guest's port: who may call it, and the calls |
 //! | `proxy` | every other port of a sandbox |
 //! | [`tls`] | certificates, given or made |
+//! | `splice` | bytes from socket to socket, past our memory |
 //! | `crowd` | how much of it one sandbox may take |
 //! | `answer` | what is said in the server's own name about sandboxes |
 //!
@@ -33,6 +34,7 @@ mod listener;
 mod proxy;
 mod routing;
 mod silence;
+mod splice;
 pub mod tls;
 
 use std::io;

@@ -1,12 +1,14 @@
-//! Bodies whose sender may not be silent for ever.
+//! Bodies whose sender may not be silent for ever, and connections on which
+//! something has to move.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::body::BodyError;
 
@@ -14,6 +16,29 @@ use crate::body::BodyError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nothing came for {} s", .0.as_secs())]
 pub(crate) struct Silent(Duration);
+
+/// Whether bytes moved since somebody looked.
+#[derive(Debug)]
+pub(crate) struct Life(AtomicBool);
+
+impl Life {
+    /// What has just begun lives.
+    pub(crate) fn new() -> Self {
+        Self(AtomicBool::new(true))
+    }
+
+    /// Something moved.
+    pub(crate) fn moved(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until nothing has moved for `bound`, or a little longer.
+    pub(crate) async fn silence(&self, bound: Duration) {
+        while self.0.swap(false, Ordering::Relaxed) {
+            sleep(bound).await;
+        }
+    }
+}
 
 /// A body that fails when somebody waits for more of it longer than a bound.
 pub(crate) struct Talkative<B> {

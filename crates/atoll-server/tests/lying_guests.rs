@@ -238,11 +238,22 @@ impl World {
     /// All bytes of the answer to a call when the guest says `lie`, and
     /// whether the connection was broken off.
     async fn ask(&self, method: &str, target: &str, kind: &str, lie: &[u8]) -> (String, bool) {
+        let headers = format!("connection: close\r\ncontent-type: {kind}");
+        self.ask_with(method, target, &headers, lie).await
+    }
+
+    async fn ask_with(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        lie: &[u8],
+    ) -> (String, bool) {
         *self.liar.lie.lock().unwrap() = lie.to_vec();
         let request = format!(
-            "{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+            "{method} {target} HTTP/1.1\r\nhost: localhost\r\n\
              e2b-sandbox-id: {}\r\ne2b-sandbox-port: 49983\r\nx-access-token: {}\r\n\
-             content-type: {kind}\r\n\r\n",
+             {headers}\r\n\r\n",
             self.liar.id, self.token
         );
         let address = self.address;
@@ -250,12 +261,18 @@ impl World {
             let mut stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(BOUND)).unwrap();
             stream.write_all(request.as_bytes()).unwrap();
-            let mut said = Vec::new();
-            let is_broken = match stream.read_to_end(&mut said) {
-                Ok(_) => false,
-                Err(error) => {
-                    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-                    true
+            let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
+            let is_broken = loop {
+                match stream.read(&mut buffer) {
+                    Ok(0) => break false,
+                    Ok(length) => said.extend_from_slice(&buffer[..length]),
+                    Err(error) => {
+                        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                        break true;
+                    }
+                }
+                if is_whole(&said) {
+                    break false;
                 }
             };
             (String::from_utf8_lossy(&said).into_owned(), is_broken)
@@ -274,9 +291,32 @@ impl World {
             .await
     }
 
+    /// The same for a lane.
+    async fn lane(&self, method: &str, lie: &[u8]) -> (String, bool) {
+        let headers = "connection: upgrade\r\nupgrade: atoll-file";
+        self.ask_with(method, "/files/lane?path=a", headers, lie)
+            .await
+    }
+
     async fn file(&self, lie: &[u8]) -> (String, bool) {
         self.ask("GET", "/files?path=a", "text/plain", lie).await
     }
+}
+
+/// Whether an answer with a length is all there: only lanes are asked for
+/// without asking for the end of the connection too.
+fn is_whole(said: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(said);
+    let length = |head: &str| {
+        let line = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))?;
+        line.parse::<usize>().ok()
+    };
+    let is_kept = !text.contains("\r\nconnection: close\r\n");
+    text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+        is_kept && length(head).is_some_and(|length| body.len() >= length)
+    })
 }
 
 /// Heads that are none, and what is said about them in the end.
@@ -399,4 +439,82 @@ async fn a_guest_that_hangs_up_is_told_from_a_sandbox_that_ended() {
             assert!(said.0.ends_with(expected), "{}", said.0);
         }
     }
+}
+
+const LANE: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: atoll-file\r\n";
+
+fn file_lane(length: &str, bytes: &str) -> Vec<u8> {
+    format!("{LANE}atoll-length: {length}\r\n\r\n{bytes}").into_bytes()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_file_passes_what_was_announced_or_it_breaks() {
+    let world = World::new().await;
+    let (said, is_broken) = world.lane("GET", &file_lane("5", "hello")).await;
+    assert!(!is_broken && said.starts_with("HTTP/1.1 101 "), "{said}");
+    assert!(said.contains("atoll-length: 5\r\n"), "{said}");
+    assert!(said.ends_with("\r\n\r\nhello"), "{said}");
+    // What follows is nobody's.
+    let (said, is_broken) = world.lane("GET", &file_lane("5", "hello, and more")).await;
+    assert!(!is_broken && said.ends_with("\r\n\r\nhello"), "{said}");
+    let (said, is_broken) = world.lane("GET", &file_lane("0", "hello")).await;
+    assert!(!is_broken && said.ends_with("\r\n\r\n"), "{said}");
+    for (length, bytes) in [
+        ("6", "hello"),
+        ("500", ""),
+        ("18446744073709551615", "hello"),
+    ] {
+        let (said, is_broken) = world.lane("GET", &file_lane(length, bytes)).await;
+        assert!(is_broken, "{length}: {said}");
+    }
+    for length in ["", "-1", "+5", "five", "99999999999999999999999"] {
+        let (said, _) = world.lane("GET", &file_lane(length, "hello")).await;
+        assert!(said.starts_with("HTTP/1.1 502 "), "{length}: {said}");
+        assert!(!said.contains("hello"), "{said}");
+    }
+    let none = format!("{LANE}\r\nhello").into_bytes();
+    assert!(
+        world
+            .lane("GET", &none)
+            .await
+            .0
+            .starts_with("HTTP/1.1 502 ")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_verdict_passes_one_or_the_lane_breaks() {
+    let world = World::new().await;
+    let verdict = |bytes: &[u8]| [LANE.as_bytes(), b"\r\n", bytes].concat();
+    let whole = b"\x01\xfb\0\0\0\x04full";
+    for (said_by_guest, rest) in [(&whole[..], &b""[..]), (whole, b"and more")] {
+        let lie = verdict(&[said_by_guest, rest].concat());
+        let (said, is_broken) = world.lane("POST", &lie).await;
+        assert!(!is_broken && said.starts_with("HTTP/1.1 101 "), "{said}");
+        assert!(said.ends_with("full") && !said.contains("more"), "{said}");
+    }
+    for lie in [
+        &b""[..],
+        b"\x01",
+        b"\x01\xfb\0\0\0\x05full",
+        b"\x01\xfb\xff\xff\xff\xfffull",
+    ] {
+        let (said, is_broken) = world.lane("POST", &verdict(lie)).await;
+        assert!(is_broken, "{lie:?}: {said}");
+        assert!(!said.contains("full"), "{said}");
+    }
+    // Lies of HTTP are those of every answer.
+    for lie in broken_heads() {
+        for method in ["GET", "POST"] {
+            let (said, _) = world.lane(method, &lie).await;
+            assert!(said.starts_with("HTTP/1.1 502 "), "{said}");
+        }
+    }
+    let plain = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nset-cookie: a=b\r\n\r\nhi";
+    let (said, _) = world.lane("GET", plain).await;
+    assert!(
+        said.starts_with("HTTP/1.1 200 ") && !said.contains("cookie"),
+        "{said}"
+    );
 }

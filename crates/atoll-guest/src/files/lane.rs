@@ -1,8 +1,8 @@
 //! Large files past HTTP, for the host: see [`atoll_protocol::lane`].
 //!
 //! A piece of a file that goes through HTTP passes three threads and as many
-//! buffers. Here the thread that acts as the user has the connection and one
-//! buffer, so that a file moves almost as fast as the kernel copies it.
+//! buffers. Here the thread that acts as the user has the connection and lets
+//! the kernel move what comes and goes, almost as fast as it copies a file.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,6 +10,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use atoll_protocol::lane::{LENGTH_HEADER, PIECE_BYTES_MAX, PIECE_HEAD_BYTES, PROTOCOL, Verdict};
+use atoll_siphon::{Siphon, SiphonError};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -19,9 +20,9 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::sync::oneshot;
 
-use super::FileError;
 use super::read::Content;
 use super::write::open_and;
+use super::{FileError, Written};
 use crate::access::Admission;
 use crate::metadata::Metadata;
 use crate::users::User;
@@ -55,9 +56,10 @@ impl Lane {
         metadata: &Metadata,
     ) -> Result<Response, FileError> {
         let (sender, connected) = oneshot::channel::<Connected>();
+        let written = Written::new(path.to_owned(), metadata.clone());
         open_and(user, path, metadata, move |file, path| {
             if let Ok(connected) = connected.blocking_recv() {
-                connected.put_all(file, path);
+                connected.put_all(file, path, written);
             }
         })
         .await?;
@@ -126,12 +128,12 @@ impl Connected {
         Ok(())
     }
 
-    /// Writes what comes and says how that went.
-    fn put_all(mut self, file: File, path: &str) {
+    /// Writes what comes and says how that went, in the words of an answer.
+    fn put_all(mut self, file: File, path: &str, written: Written) {
         let verdict = match self.put_pieces(file, path) {
             Ok(()) => Verdict {
                 status: StatusCode::OK.as_u16(),
-                text: String::new(),
+                text: serde_json::to_string(&[written]).unwrap_or_default(),
             },
             Err(error) => Verdict {
                 status: error.status().as_u16(),
@@ -143,7 +145,7 @@ impl Connected {
     }
 
     fn put_pieces(&mut self, mut file: File, path: &str) -> Result<(), FileError> {
-        let mut buffer = vec![0; PIECE_BYTES_MAX];
+        let mut siphon = Siphon::new();
         let broken = |error: io::Error| FileError::Body(error.to_string());
         loop {
             let mut head = [0; PIECE_HEAD_BYTES];
@@ -157,15 +159,21 @@ impl Connected {
                 return Err(FileError::Body(format!("a piece of {left} bytes")));
             }
             while left > 0 {
-                let read = match self.read(&mut buffer[..left]) {
-                    Ok(0) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
-                    Ok(read) => read,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(error) => return Err(broken(error)),
+                let moved = if self.early.is_empty() {
+                    siphon.draw(&self.stream, &file, left)
+                } else {
+                    let early = self.early.split_to(left.min(self.early.len()));
+                    let written = file.write_all(&early).map(|()| early.len());
+                    written.map_err(SiphonError::File)
                 };
-                file.write_all(&buffer[..read])
-                    .map_err(|source| FileError::io("write", path, source))?;
-                left -= read;
+                match moved {
+                    Ok(0) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
+                    Ok(moved) => left -= moved,
+                    Err(SiphonError::Connection(error)) => return Err(broken(error)),
+                    Err(SiphonError::File(error)) => {
+                        return Err(FileError::io("write", path, error));
+                    }
+                }
             }
         }
     }

@@ -22,7 +22,12 @@ pub(super) fn is_open(call: &Call<'_>) -> bool {
             CodeAccess::Everybody => true,
             CodeAccess::TokenHolders => false,
         },
-        Route::Read | Route::Download | Route::Write | Route::Unary(_) | Route::Stream(_) => false,
+        Route::Read
+        | Route::Download
+        | Route::Write
+        | Route::Lane(_)
+        | Route::Unary(_)
+        | Route::Stream(_) => false,
     }
 }
 

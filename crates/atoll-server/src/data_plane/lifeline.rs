@@ -24,7 +24,7 @@ pub(super) enum Tie {
 
 impl Tie {
     /// Waits until the answer has to end.
-    async fn broken(self) -> Broken {
+    pub(super) async fn broken(self) -> Broken {
         match self {
             Self::None => std::future::pending().await,
             Self::Pass(lifeline) => because(lifeline.broken().await),

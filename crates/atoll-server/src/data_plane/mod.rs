@@ -13,6 +13,7 @@
 //! | `code.rs` | who may run code, which the protocol lets some do without a token |
 //! | `ownership.rs` | the second: whose sandbox it is |
 //! | `file_query.rs` | what a URL of `/files` says and signs |
+//! | `lane.rs` | large files, which pass by HTTP |
 //! | `lifeline.rs` | answers that end when the right to them does |
 //! | `trouble.rs` | what a client is told when the guest does not do its part |
 //! | `metrics.rs` | `/metrics`, from what the host measures |
@@ -27,6 +28,7 @@ mod cors;
 mod file_query;
 mod identity;
 mod interceptor;
+mod lane;
 mod lifeline;
 mod metrics;
 mod ownership;
@@ -46,7 +48,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use crate::answer::{self, Failure};
 use crate::body::{AnswerBody, Broken, streamed};
 use crate::crowd::{Crowd, InCrowd};
-use crate::listener::ClientBody;
+use crate::listener::{Client, ClientBody};
 use crate::silence::Talkative;
 use identity::Identity;
 use interceptor::{Admission, Call, Interceptor};
@@ -100,11 +102,13 @@ impl DataPlane {
         id: &str,
         service: Service,
         request: Request<ClientBody>,
+        client: &Client,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
         }
-        self.answer(id, service, request).await.map(cors::readable)
+        let answered = self.answer(id, service, request, client).await;
+        answered.map(cors::readable)
     }
 
     /// `/files` without the name of a sandbox: of the one whose token is shown,
@@ -112,13 +116,17 @@ impl DataPlane {
     pub(crate) async fn signed(
         &self,
         request: Request<ClientBody>,
+        client: &Client,
     ) -> Result<Response<AnswerBody>, Broken> {
         if let Some(agreed) = cors::preflight(&request) {
             return Ok(agreed);
         }
         match identity::sandbox_of(&self.access, &request) {
             // Once more, among the tokens of that sandbox, as for everybody else.
-            Ok(id) => self.call(id.as_str(), Service::Envd, request).await,
+            Ok(id) => {
+                let called = self.call(id.as_str(), Service::Envd, request, client);
+                called.await
+            }
             Err(refusal) => Ok(cors::readable(refusal.answer(request.headers()))),
         }
     }
@@ -128,6 +136,7 @@ impl DataPlane {
         id: &str,
         service: Service,
         request: Request<ClientBody>,
+        client: &Client,
     ) -> Result<Response<AnswerBody>, Broken> {
         let route = service.route(request.method(), request.uri());
         let sandbox = self.running.get(id);
@@ -172,6 +181,16 @@ impl DataPlane {
         if head.uri.path() == metrics::PATH {
             let measured = metrics::answer(&sandbox);
             return while_allowed(&tie, measured).await;
+        }
+        if let Route::Lane(_) = route {
+            let opening = lane::Opening {
+                sandbox: &sandbox,
+                client,
+                user,
+                tie,
+                in_crowd,
+            };
+            return opening.answer(head, &body).await;
         }
         let options = ForwardOptions {
             service,

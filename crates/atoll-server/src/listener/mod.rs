@@ -34,6 +34,7 @@ use admission::{Admission, Place};
 
 pub(crate) use client_body::ClientBody;
 pub(crate) use connection::Client;
+pub(crate) use stream::Observed;
 
 /// Pause after the host had no room for another connection.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(50);

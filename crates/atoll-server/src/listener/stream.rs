@@ -46,7 +46,7 @@ pub(super) fn turn_away(stream: &TcpStream) {
 }
 
 /// A connection whose pulse is taken.
-pub(super) struct Observed {
+pub(crate) struct Observed {
     stream: TcpStream,
     pulse: Arc<Pulse>,
     closing: Closing,
@@ -71,6 +71,17 @@ impl Observed {
                 alarm: None,
             },
         }
+    }
+
+    /// The socket below, for whoever moves bytes past our memory. Who does that
+    /// has to see by itself that they move.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// How long the client may take nothing of what it is sent.
+    pub(crate) fn stall_bound(&self) -> Duration {
+        self.stall.bound
     }
 
     /// What became of a write, unless the client has taken nothing for too long.

@@ -45,6 +45,8 @@ use connection::{Connection, OpenError, RequestBody, SendError};
 use passing::Passing;
 use upstream::{Upstream, Upstreams};
 
+pub(crate) use tunnel::{ask as switch_to, wanted as wanted_protocol};
+
 /// How long either side of a request may be silent. Clients of E2B count on 600 s.
 const SILENCE_BOUND: Duration = Duration::from_secs(660);
 
@@ -125,7 +127,7 @@ impl Proxy {
         in_use: InCrowd,
         end: SandboxEnd,
     ) -> Result<Response<AnswerBody>, Trouble> {
-        let wanted = tunnel::wanted(&request);
+        let wanted = tunnel::wanted(request.headers(), request.version());
         let to_client = wanted.is_some().then(|| hyper::upgrade::on(&mut request));
         let wants = match wanted {
             Some(_) => Wants::Connection,

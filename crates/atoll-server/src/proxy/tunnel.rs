@@ -4,21 +4,21 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use atoll_control::identity::SandboxEnd;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::{SILENCE_BOUND, hop};
 use crate::body::{AnswerBody, whole};
 use crate::crowd::InCrowd;
 use crate::listener::Client;
+use crate::silence::Life;
 
 /// Bytes read at once, in each direction.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -27,9 +27,8 @@ const BUFFER_BYTES: usize = 32 * 1024;
 /// nobody would look at.
 const HTTP2: &[u8] = b"h2c";
 
-/// The protocol that a request wants to switch to, if it may.
-pub(super) fn wanted<B>(request: &Request<B>) -> Option<HeaderValue> {
-    let headers = request.headers();
+/// The protocol that a request with these headers wants to switch to, if it may.
+pub(crate) fn wanted(headers: &HeaderMap, version: Version) -> Option<HeaderValue> {
     let mut protocols = headers.get_all(header::UPGRADE).iter();
     let protocol = protocols.next()?;
     let is_one = protocols.next().is_none() && !protocol.as_bytes().contains(&b',');
@@ -39,15 +38,15 @@ pub(super) fn wanted<B>(request: &Request<B>) -> Option<HeaderValue> {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|word| word.trim().eq_ignore_ascii_case("upgrade"));
-    let may = request.version() == Version::HTTP_11
+    let may = version == Version::HTTP_11
         && is_one
         && asks
         && !protocol.as_bytes().eq_ignore_ascii_case(HTTP2);
     may.then(|| protocol.clone())
 }
 
-/// Asks a service for it.
-pub(super) fn ask(headers: &mut HeaderMap, protocol: &HeaderValue) {
+/// Asks a service for it, or agrees to it.
+pub(crate) fn ask(headers: &mut HeaderMap, protocol: &HeaderValue) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, protocol.clone());
 }
@@ -98,7 +97,7 @@ pub(super) fn spawn(tunnel: Tunnel) {
         let Ok(Ok((to_client, to_service))) = timeout(SILENCE_BOUND, switched).await else {
             return;
         };
-        let life = Arc::new(AtomicBool::new(true));
+        let life = Arc::new(Life::new());
         let mut to_client = Watched {
             stream: TokioIo::new(to_client),
             life: Arc::clone(&life),
@@ -115,22 +114,15 @@ pub(super) fn spawn(tunnel: Tunnel) {
             copied = copied => if copied.is_err() { client.break_off() },
             () = end.reached() => client.break_off(),
             () = client.has_to_go() => client.break_off(),
-            () = silence(&life) => {}
+            () = life.silence(SILENCE_BOUND) => {}
         }
     });
-}
-
-/// Waits until nothing has moved for [`SILENCE_BOUND`], or a little longer.
-async fn silence(life: &AtomicBool) {
-    while life.swap(false, Ordering::Relaxed) {
-        sleep(SILENCE_BOUND).await;
-    }
 }
 
 /// One end of a tunnel, past which all its bytes move.
 struct Watched<S> {
     stream: S,
-    life: Arc<AtomicBool>,
+    life: Arc<Life>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -141,7 +133,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if polled.is_ready() {
-            self.life.store(true, Ordering::Relaxed);
+            self.life.moved();
         }
         polled
     }
@@ -155,7 +147,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if polled.is_ready() {
-            self.life.store(true, Ordering::Relaxed);
+            self.life.moved();
         }
         polled
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -129,8 +130,13 @@ impl Bench {
 }
 
 pub async fn first_command(live: &LiveSandbox) -> Result<()> {
+    run(live, "/bin/true").await
+}
+
+/// Runs a program without arguments to its end.
+pub async fn run(live: &LiveSandbox, program: &str) -> Result<()> {
     let command = atoll_guest_client::Command {
-        cmd: "/bin/true".to_owned(),
+        cmd: program.to_owned(),
         ..atoll_guest_client::Command::default()
     };
     let mut process = live.guest().start(&command).await?;
@@ -139,7 +145,7 @@ pub async fn first_command(live: &LiveSandbox) -> Result<()> {
             return Ok(());
         }
     }
-    Err("the first command gave no exit status".into())
+    Err(format!("`{program}` gave no exit status").into())
 }
 
 /// The slot of a sandbox, as its lease says.
@@ -186,6 +192,43 @@ pub fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
         .unwrap_or(0)
+}
+
+/// Who is first, second and so on in a round: in another order each time.
+pub fn in_turn<const COUNT: usize>(round: usize) -> impl Iterator<Item = usize> {
+    (0..COUNT).cycle().skip(round % COUNT).take(COUNT)
+}
+
+/// Megabytes per second.
+#[derive(Debug, Clone, Copy)]
+pub struct Rates {
+    pub median: f64,
+    pub lowest: f64,
+    pub highest: f64,
+}
+
+impl Rates {
+    /// Of rounds that took `times`, each for as many bytes.
+    pub fn of(times: &[Duration], bytes: usize) -> Self {
+        let megabytes = u32::try_from(bytes).map_or(f64::MAX, f64::from) / 1e6;
+        let rate = |percent| megabytes / percentile(times, percent).as_secs_f64();
+        Self {
+            median: rate(50),
+            lowest: rate(100),
+            highest: rate(0),
+        }
+    }
+}
+
+impl fmt::Display for Rates {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            median,
+            lowest,
+            highest,
+        } = self;
+        write!(out, "{median:.0} MB/s ({lowest:.0} to {highest:.0})")
+    }
 }
 
 /// The value at `percent` of the sorted times.

@@ -128,13 +128,15 @@ server.serve_forever()
 ";
 
 /// Every route of the guest that a client may call, and whether it is a file's.
-const ROUTES: [(&str, &str, bool); 22] = [
+const ROUTES: [(&str, &str, bool); 24] = [
     ("GET", "/metrics", false),
     ("GET", "/envs", false),
     ("GET", "/files?path=/etc/hostname", true),
     ("HEAD", "/files?path=/etc/hostname", true),
     ("POST", "/files?path=x", true),
     ("POST", "/files/compose", false),
+    ("GET", "/files/lane?path=/etc/hostname", false),
+    ("POST", "/files/lane?path=x", false),
     ("POST", "/process.Process/List", false),
     ("POST", "/process.Process/Start", false),
     ("POST", "/process.Process/Connect", false),
@@ -250,6 +252,9 @@ async fn nothing_but_the_routes_of_clients_is_there() {
         ("POST", "/upgrade"),
         ("GET", "/"),
         ("PUT", "/files?path=a"),
+        ("PUT", "/files/lane?path=a"),
+        ("GET", "/files/lane/?path=a"),
+        ("POST", "/files/lane/../../init"),
         ("DELETE", "/files?path=a"),
         ("GET", "/process.Process/Start"),
         ("POST", "/process.Process/start"),

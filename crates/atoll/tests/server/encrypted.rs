@@ -240,6 +240,28 @@ async fn sockets_are_tunnels_in_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_do_not_leave_http_in_tls() {
+    let zone = Zone::new().await;
+    let reached = zone.served.sandbox().await;
+    let guest = name_of(&reached, 49983);
+    let headers = [
+        ("host", guest.as_str()),
+        ("x-access-token", reached.token.as_str()),
+        ("connection", "upgrade"),
+        ("upgrade", "atoll-file"),
+    ];
+    let mut wire = zone.wire(&guest).await;
+    for (target, status) in [
+        ("/files/lane?path=x", 426),
+        ("/files?path=/etc/hostname", 200),
+    ] {
+        wire.send(request("GET", target, &headers, b"")).await;
+        assert_eq!(wire.answer().await.status(), status, "{target}");
+    }
+    zone.served.end([reached]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_tls_gets_no_answer() {
     let zone = Zone::new().await;
     for bytes in [

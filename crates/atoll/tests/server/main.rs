@@ -21,6 +21,7 @@ mod code;
 mod connections;
 mod encrypted;
 mod hostile_services;
+mod lanes;
 mod ports;
 mod sdks;
 mod served;
