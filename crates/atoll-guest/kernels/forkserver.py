@@ -132,8 +132,38 @@ def _become_kernel(kernelapp, order, hooks):
     application = kernelapp.IPKernelApp.instance(config=config)
     application.initialize(order["arguments"])
     _install(hooks)
+    _end_copies(application.shell)
     gc.enable()
     application.start()
+
+
+def _end_copies(shell):
+    """Lets forks that a cell makes end with the cell, as forks of a program end
+    with it: each would otherwise go on as a second kernel on the same sockets."""
+    kernel = os.getpid()
+    show = shell._showtraceback
+
+    def _show_or_end(kind, value, lines):
+        if os.getpid() == kernel:
+            return show(kind, value, lines)
+        code = 1
+        if isinstance(value, SystemExit):
+            code = value.code if isinstance(value.code, int) else bool(value.code)
+        elif select.select([], [2], [], 0)[1]:
+            text = "\n".join([*lines, ""])[-_FAILURE_CHARS_MAX:]
+            os.write(2, text.encode(errors="replace"))
+        os._exit(code & 0xFF)
+
+    def _end(*_):
+        if os.getpid() != kernel:
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(0)
+
+    shell._showtraceback = _show_or_end
+    shell.events.register("post_execute", _end)
 
 
 class _Parent:
