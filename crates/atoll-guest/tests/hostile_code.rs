@@ -139,6 +139,39 @@ async fn names_of_no_language_leave_no_context() {
 }
 
 #[tokio::test]
+async fn a_context_whose_client_went_away_before_it_was_made_is_not_kept() {
+    let (place, path) = support::place();
+    std::fs::create_dir(place.path().join("bin")).unwrap();
+    let spec = place.path().join("share/jupyter/kernels/never");
+    std::fs::create_dir_all(&spec).unwrap();
+    let start = format!("echo $$ > {path}/pid; exec sleep 1000");
+    let json = serde_json::json!({"argv": ["sh", "-c", start]});
+    std::fs::write(spec.join("kernel.json"), json.to_string()).unwrap();
+    let guest = guest_with(&format!("{path}/bin")).await;
+    let wanted = NewContext {
+        language: Some("never".to_owned()),
+        ..NewContext::default()
+    };
+    let mut making = Box::pin(guest.client.create_context(&wanted));
+    let mut look = tokio::time::interval(Duration::from_millis(10));
+    while !place.path().join("pid").exists() {
+        tokio::select! {
+            made = &mut making => panic!("{made:?}"),
+            _ = look.tick() => {}
+        }
+    }
+    assert_eq!(guest.client.list_contexts().await.unwrap().len(), 3);
+    drop(making);
+    timeout(BOUND, async {
+        while guest.client.list_contexts().await.unwrap().len() > 2 {
+            look.tick().await;
+        }
+    })
+    .await
+    .expect("it is kept");
+}
+
+#[tokio::test]
 async fn variables_that_cannot_be_set_are_told() {
     let guest = guest_with_kernels().await;
     let client = &guest.client;

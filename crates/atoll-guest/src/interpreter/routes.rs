@@ -260,9 +260,37 @@ async fn create(
             &interpreter.starter.default_directory(),
         )
         .ok_or_else(Refusal::too_many)?;
+    let reservation = Reservation {
+        interpreter: interpreter.clone(),
+        context: Some(Arc::clone(&context)),
+    };
     let turn = context.turn().await;
     occupied(&interpreter, &context, turn).await?;
+    reservation.keep();
     Ok(Json(context.view()).into_response())
+}
+
+/// A context that goes again unless its client learns of it.
+struct Reservation {
+    interpreter: Interpreter,
+    context: Option<Arc<Context>>,
+}
+
+impl Reservation {
+    fn keep(mut self) {
+        self.context = None;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(context) = self.context.take()
+            && self.interpreter.table.remove(&context.id).is_some()
+        {
+            // Nobody is left to be told.
+            tokio::spawn(async move { context.remove().await });
+        }
+    }
 }
 
 async fn restart(
