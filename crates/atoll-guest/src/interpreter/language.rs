@@ -163,6 +163,8 @@ impl Language {
                 }
             }
             Self::Java => {
+                // One block: each statement by itself would be compiled by itself.
+                code.push_str("{\n");
                 for (name, value) in set {
                     let (name, value) = (java_literal(name), java_literal(value));
                     let _ = writeln!(code, "System.setProperty({name}, {value});");
@@ -170,6 +172,7 @@ impl Language {
                 for name in unset {
                     let _ = writeln!(code, "System.clearProperty({});", java_literal(name));
                 }
+                code.push_str("}\n");
             }
             Self::Bash => {
                 for (name, value) in set {
@@ -315,7 +318,7 @@ mod tests {
         );
         assert_eq!(
             code(Language::Java),
-            "System.setProperty(\"A\", \"'\\\"\\\\\\012\\015$(id)`${x}\\ud83d\\ude00\");\nSystem.clearProperty(\"B\");\n"
+            "{\nSystem.setProperty(\"A\", \"'\\\"\\\\\\012\\015$(id)`${x}\\ud83d\\ude00\");\nSystem.clearProperty(\"B\");\n}\n"
         );
         assert_eq!(
             code(Language::R),
