@@ -33,6 +33,21 @@ _FAILURE_CHARS_MAX = 4000
 _FIGURES = "module://matplotlib_inline.backend_inline"
 
 
+# Who is ended first when memory runs out: what a cell forked, then its kernel,
+# then this process, with which all kernels would go. Commands are like this
+# process; nobody may come later than he started.
+_WEIGHT_OF_KERNELS = 600
+_WEIGHT_OF_THEIR_FORKS = 800
+
+
+def _weigh(weight):
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(weight))
+    except OSError:
+        pass
+
+
 def _preload(names):
     sys.modules[_ABSENT] = None
     try:
@@ -104,6 +119,7 @@ def _reseed():
 def _become_kernel(kernelapp, order, hooks):
     """Turns this fork into a kernel; returns only when the kernel has ended."""
     os.setsid()
+    _weigh(_WEIGHT_OF_KERNELS)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
@@ -162,6 +178,7 @@ def _end_copies(shell):
             finally:
                 os._exit(0)
 
+    os.register_at_fork(after_in_child=lambda: _weigh(_WEIGHT_OF_THEIR_FORKS))
     shell._showtraceback = _show_or_end
     shell.events.register("post_execute", _end)
 

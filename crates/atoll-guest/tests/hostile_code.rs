@@ -233,6 +233,19 @@ async fn forks_of_a_cell_end_with_it_and_are_no_kernels() {
     for _ in 0..10 {
         assert_eq!(ran(client, "os.getpid()").await.text(), own);
     }
+    // Where memory runs out they go first, then their kernel, then its parent.
+    let weights = "
+def weight(pid):
+    with open(f'/proc/{pid}/oom_score_adj') as file:
+        return int(file.read())
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(writing, str(weight('self')).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+int(os.read(reading, 10)) > weight('self') > weight(os.getppid())";
+    assert_eq!(ran(client, weights).await.text(), "True");
 }
 
 #[tokio::test]
