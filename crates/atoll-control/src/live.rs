@@ -10,11 +10,16 @@ use atoll_engine::{
     CreateError, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec, Stats,
 };
 use atoll_guest_client::{GuestClient, GuestError, InitRequest};
+use atoll_protocol::Warmth;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A guest that has not come up by then never will.
 const READY_BOUND: Duration = Duration::from_secs(30);
+
+/// How long the first kernel of a template that has kernels may take. A sandbox whose
+/// kernel takes longer is handed out without: it comes when somebody needs it.
+const WARM_BOUND: Duration = Duration::from_secs(20);
 
 /// Why there is no sandbox to work in.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +91,26 @@ impl LiveSandbox {
                 };
                 Err(OpenError::Guest { source, ending })
             }
+        }
+    }
+
+    /// Waits until the first kernel has run code, where the template has kernels, so that the
+    /// first execution of a client takes no longer than the second. A sandbox without one is
+    /// as good, only slower once: that is logged and no error.
+    pub async fn warm(&self) {
+        let id = self.sandbox.id();
+        match self.guest.warm(WARM_BOUND).await {
+            Ok(Warmth {
+                has_kernel: true,
+                start_ms,
+                proof_ms,
+            }) => tracing::debug!(
+                "sandbox {id}: its kernel came in {start_ms} ms and ran code in {proof_ms} ms"
+            ),
+            Ok(Warmth { .. }) => {}
+            Err(error) => tracing::warn!(
+                "sandbox {id} is handed out without a kernel, which starts when code is run: {error}"
+            ),
         }
     }
 

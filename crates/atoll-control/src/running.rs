@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use atoll_engine::{Limits, SandboxId};
 use atoll_store::db::TenantId;
+use serde::Deserialize;
 
 use crate::LiveSandbox;
 
@@ -36,11 +37,29 @@ pub enum CodeAccess {
     Everybody,
 }
 
+/// In whose sandboxes code runs without a token, as the operator decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CodeWithoutToken {
+    /// In those whose client cannot send one.
+    #[default]
+    FirstGeneration,
+    /// In all of them: everybody who knows the name of a sandbox runs code in it.
+    Everybody,
+    /// In none; the first generation of clients then runs no code.
+    Nobody,
+}
+
 impl CodeAccess {
     /// What a sandbox needs that was made by a client of this name. The first
     /// generation of E2B's clients (0.x, 1.x) sends no token with code.
     #[must_use]
-    pub fn of_client(name: &str) -> Self {
+    pub fn of_client(name: &str, without_token: CodeWithoutToken) -> Self {
+        match without_token {
+            CodeWithoutToken::FirstGeneration => {}
+            CodeWithoutToken::Everybody => return Self::Everybody,
+            CodeWithoutToken::Nobody => return Self::TokenHolders,
+        }
         let is_first_generation = ["e2b-python-sdk/", "e2b-js-sdk/"].iter().any(|sdk| {
             name.strip_prefix(sdk)
                 .is_some_and(|version| version.starts_with("0.") || version.starts_with("1."))
@@ -119,7 +138,10 @@ mod tests {
             ("x e2b-js-sdk/1.0.0", CodeAccess::TokenHolders),
             ("", CodeAccess::TokenHolders),
         ] {
-            assert_eq!(CodeAccess::of_client(name), expected, "{name}");
+            let of = |decided| CodeAccess::of_client(name, decided);
+            assert_eq!(of(CodeWithoutToken::default()), expected, "{name}");
+            assert_eq!(of(CodeWithoutToken::Everybody), CodeAccess::Everybody);
+            assert_eq!(of(CodeWithoutToken::Nobody), CodeAccess::TokenHolders);
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use atoll_protocol::CODE_KEEPALIVE;
+use atoll_protocol::{CODE_KEEPALIVE, WARM_ROUTE, Warmth};
 use bytes::{Bytes, BytesMut};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -192,6 +192,25 @@ impl GuestClient {
             searched: 0,
             is_over: false,
         })
+    }
+
+    /// Waits until the kernel that most code needs has run code, where the
+    /// sandbox has one, for at most `bound`.
+    ///
+    /// # Errors
+    /// When it does not come, and why.
+    pub async fn warm(&self, bound: Duration) -> Result<Warmth, GuestError> {
+        let request = self.json::<()>(Method::POST, WARM_ROUTE, None)?;
+        let asking = async {
+            let answer = self.send_alone(request.map(full)).await?;
+            parsed(accepted(answer).await?).await
+        };
+        timeout(bound, asking)
+            .await
+            .unwrap_or(Err(GuestError::Timeout {
+                what: "have a kernel ready",
+                bound,
+            }))
     }
 
     /// Makes a context, and starts its kernel.

@@ -33,6 +33,21 @@ _FAILURE_CHARS_MAX = 4000
 _FIGURES = "module://matplotlib_inline.backend_inline"
 
 
+# Who is ended first when memory runs out: what a cell forked, then its kernel,
+# then this process, with which all kernels would go. Commands are like this
+# process; nobody may come later than he started.
+_WEIGHT_OF_KERNELS = 600
+_WEIGHT_OF_THEIR_FORKS = 800
+
+
+def _weigh(weight):
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(str(weight))
+    except OSError:
+        pass
+
+
 def _preload(names):
     sys.modules[_ABSENT] = None
     try:
@@ -104,6 +119,7 @@ def _reseed():
 def _become_kernel(kernelapp, order, hooks):
     """Turns this fork into a kernel; returns only when the kernel has ended."""
     os.setsid()
+    _weigh(_WEIGHT_OF_KERNELS)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
@@ -132,8 +148,39 @@ def _become_kernel(kernelapp, order, hooks):
     application = kernelapp.IPKernelApp.instance(config=config)
     application.initialize(order["arguments"])
     _install(hooks)
+    _end_copies(application.shell)
     gc.enable()
     application.start()
+
+
+def _end_copies(shell):
+    """Lets forks that a cell makes end with the cell, as forks of a program end
+    with it: each would otherwise go on as a second kernel on the same sockets."""
+    kernel = os.getpid()
+    show = shell._showtraceback
+
+    def _show_or_end(kind, value, lines):
+        if os.getpid() == kernel:
+            return show(kind, value, lines)
+        code = 1
+        if isinstance(value, SystemExit):
+            code = value.code if isinstance(value.code, int) else bool(value.code)
+        elif select.select([], [2], [], 0)[1]:
+            text = "\n".join([*lines, ""])[-_FAILURE_CHARS_MAX:]
+            os.write(2, text.encode(errors="replace"))
+        os._exit(code & 0xFF)
+
+    def _end(*_):
+        if os.getpid() != kernel:
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(0)
+
+    os.register_at_fork(after_in_child=lambda: _weigh(_WEIGHT_OF_THEIR_FORKS))
+    shell._showtraceback = _show_or_end
+    shell.events.register("post_execute", _end)
 
 
 class _Parent:

@@ -216,7 +216,9 @@ pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request
     let is_warm = init.warm_kernels == Some(true);
     settings.apply(init);
     if is_warm && let Some(interpreter) = head.extensions.get::<Interpreter>() {
-        interpreter.warm();
+        let interpreter = interpreter.clone();
+        // Who asks for the kernel is told why there is none.
+        tokio::spawn(async move { interpreter.warm().await });
     }
     if is_init() {
         publish_identity(Path::new("/run/e2b"), &settings.env());

@@ -29,7 +29,7 @@ pub struct InitRequest {
     #[serde(rename = "lifecycleID", skip_serializing_if = "Option::is_none")]
     pub lifecycle_id: Option<String>,
     /// Whether code is likely to be run: the kernel that most of it needs is then started
-    /// before anybody asks for it.
+    /// before anybody asks for it. `POST /warm` waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_kernels: Option<bool>,
 }
@@ -56,6 +56,18 @@ impl fmt::Debug for InitRequest {
             .field("warm_kernels", &self.warm_kernels)
             .finish()
     }
+}
+
+/// What came of having the first kernel ready: answer of `POST /warm`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Warmth {
+    /// Whether there is one at all.
+    pub has_kernel: bool,
+    /// What its start took, or waiting for it.
+    pub start_ms: u64,
+    /// What its first execution took.
+    pub proof_ms: u64,
 }
 
 #[cfg(test)]

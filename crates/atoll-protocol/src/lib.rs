@@ -15,7 +15,7 @@ pub mod rest;
 pub mod signature;
 pub mod status;
 
-pub use init::InitRequest;
+pub use init::{InitRequest, Warmth};
 
 /// Version of envd whose clients find everything that they look for in a guest.
 pub const ENVD_VERSION: &str = "0.6.13";
@@ -26,6 +26,9 @@ pub const ENVD_PORT: u16 = 49983;
 /// Port at which clients look for the code interpreter. The guest serves both on
 /// [`ENVD_PORT`]; nobody listens here.
 pub const CODE_PORT: u16 = 49999;
+
+/// Where the host asks the guest to have the first kernel ready, and waits for it.
+pub const WARM_ROUTE: &str = "/warm";
 
 /// Silence after which a stream of `/execute` says that it lives.
 pub const CODE_KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(5);

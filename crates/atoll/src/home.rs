@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use atoll_control::lifecycle;
+use atoll_control::running::CodeWithoutToken;
 use atoll_engine::{
     Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice, Runtime,
     SlotRange, Tier,
@@ -51,6 +52,8 @@ struct Settings {
     max_sandboxes: Option<usize>,
     /// How long a sandbox of the server lives at most.
     max_lifetime: Option<String>,
+    /// In whose sandboxes code runs without a token.
+    code_without_token: CodeWithoutToken,
 }
 
 /// What sandboxes can reach when the command line does not say.
@@ -166,6 +169,7 @@ impl Home {
             sandboxes_max: self.settings.max_sandboxes.unwrap_or(default.sandboxes_max),
             lifetime_max,
             network,
+            code_without_token: self.settings.code_without_token,
             ..default
         })
     }

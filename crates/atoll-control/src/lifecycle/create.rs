@@ -298,7 +298,8 @@ impl Creation {
         drop(held);
         // What follows is the template's and the client's, who may take their time.
         drop(turn);
-        match service::start(&live, &template).await {
+        let (started, ()) = tokio::join!(service::start(&live, &template), live.warm());
+        match started {
             Ok(()) => Ok(Made {
                 live,
                 limits,
@@ -328,7 +329,10 @@ impl Creation {
             live: live.clone(),
             limits,
             ingress: self.wish.traffic.ingress.ingress(traffic_token.clone()),
-            code_access: CodeAccess::of_client(&self.wish.client()),
+            code_access: CodeAccess::of_client(
+                &self.wish.client(),
+                foundation.settings.code_without_token,
+            ),
         });
         // Before the row says that it runs: who reads it there can reach it.
         foundation

@@ -266,7 +266,7 @@ impl Shared {
             live,
             limits: view.limits,
             ingress: view.traffic.ingress.ingress(secrets.traffic_token),
-            code_access: CodeAccess::of_client(&row.client),
+            code_access: CodeAccess::of_client(&row.client, foundation.settings.code_without_token),
         });
         foundation.access.begin_sandbox(id, row.tenant_id);
         foundation.running.insert(Arc::clone(&running));

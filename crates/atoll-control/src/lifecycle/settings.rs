@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use atoll_engine::{Limits, NetworkPolicy};
 
+use crate::running::CodeWithoutToken;
+
 /// Bounds and defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -15,6 +17,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What a sandbox may reach when its creation says nothing of it.
     pub network: NetworkPolicy,
+    /// In whose sandboxes code runs without a token.
+    pub code_without_token: CodeWithoutToken,
 }
 
 impl Default for Settings {
@@ -24,6 +28,7 @@ impl Default for Settings {
             lifetime_max: Duration::from_secs(24 * 60 * 60),
             limits: Limits::default(),
             network: NetworkPolicy::full(),
+            code_without_token: CodeWithoutToken::default(),
         }
     }
 }

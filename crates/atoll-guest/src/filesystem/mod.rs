@@ -18,7 +18,7 @@ mod entry;
 mod error;
 mod follow;
 mod listing;
-mod removal;
+pub(crate) mod removal;
 pub(crate) mod service;
 mod watch;
 mod watchers;

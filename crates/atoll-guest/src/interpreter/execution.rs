@@ -10,7 +10,7 @@ use std::time::Duration;
 use atoll_protocol::CODE_KEEPALIVE;
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, interval_at, sleep_until, timeout};
+use tokio::time::{Instant, interval_at, sleep, sleep_until, timeout};
 
 use super::context::Seat;
 use super::kernel::Kernel;
@@ -25,10 +25,17 @@ const LAST_WORDS_BOUND: Duration = Duration::from_millis(300);
 /// How long a kernel whose connection is gone may take to end.
 const END_BOUND: Duration = Duration::from_millis(300);
 
-/// How long a kernel may be silent between its answer and that it is idle,
-/// whichever comes first. Some drop what they publish when it is more than
-/// they can keep.
+/// How long a kernel may be silent after its answer until it says that it is
+/// idle. Some drop what they publish when it is more than they can keep.
 const IDLE_BOUND: Duration = Duration::from_secs(2);
+
+/// How long an idle kernel may take to answer. Longer: both come by ways of
+/// their own, and one that never answers is ended.
+const REPLY_BOUND: Duration = Duration::from_secs(6);
+
+/// How long a line may wait for its reader when the kernel is gone. Nobody
+/// else can sit down meanwhile.
+const UNREAD_BOUND: Duration = Duration::from_secs(1);
 
 /// How long a kernel has for an interrupt, and how often it is told.
 const INTERRUPT_BOUND: Duration = Duration::from_secs(6);
@@ -37,8 +44,10 @@ const INTERRUPT_AGAIN: Duration = Duration::from_secs(1);
 /// Processes of a kernel beyond which it is ended instead of interrupted.
 const CROWD_MAX: usize = 64;
 
-/// How long setting variables may take.
-const SILENT_BOUND: Duration = Duration::from_secs(5);
+/// How long setting variables may take. It is the first code that a kernel
+/// runs, and Java takes seconds to compile its first line where processors are
+/// busy: one that was given up too early looked as if its connection had broken.
+const SILENT_BOUND: Duration = Duration::from_secs(25);
 
 /// What a client asks for.
 #[derive(Debug)]
@@ -52,6 +61,10 @@ pub(super) struct Code {
 enum Outcome {
     /// It did what it was asked to.
     Done,
+    /// The code of ours that it ran failed.
+    Failed,
+    /// It has no room for one more process, and has become very many.
+    Crowded,
     /// It refused, because of an error before.
     Aborted,
     /// It ended.
@@ -63,32 +76,33 @@ enum Outcome {
 }
 
 /// Runs code in the kernel of `seat`, which has one, and tells `client`.
-/// Afterwards the kernel is ready for more, or there is none any more.
+/// Afterwards the kernel is ready for more, or there is none any more. What
+/// is returned is told when the seat is free: a client may take its time.
 pub(super) async fn run(
     seat: &mut Seat,
     language: &Language,
     code: &Code,
     sandbox_env: &BTreeMap<String, String>,
     client: &mpsc::Sender<Bytes>,
-) {
+) -> Option<Bytes> {
     if let Some(notice) = seat.notice.take() {
         let _ = client.send(telling::note(&notice)).await;
     }
-    let Some(kernel) = &mut seat.kernel else {
-        return;
-    };
+    let kernel = seat.kernel.as_mut()?;
     let outcome = match prepare(kernel, language, code, sandbox_env).await {
         Ok(()) => execute(kernel, &code.text, client).await,
+        Err(Outcome::Failed) => {
+            let _ = client.send(telling::note(NOT_SET)).await;
+            execute(kernel, &code.text, client).await
+        }
         Err(outcome) => outcome,
     };
     let outcome = match outcome {
         // Copies of a kernel would all be interrupted, and then all be kernels.
-        Outcome::ClientGone if kernel.process.crowd() > CROWD_MAX => {
-            seat.notice = Some(format!(
-                "[code of this context had become more than {CROWD_MAX} processes when it was interrupted: they were ended and the kernel was restarted, variables and imports are lost]\n"
-            ));
-            seat.vacate().await;
-            return;
+        Outcome::ClientGone if kernel.process.crowd().await > CROWD_MAX => {
+            seat.notice = Some(crowded());
+            seat.vacate_crowd().await;
+            return None;
         }
         Outcome::ClientGone => match interrupt(kernel).await {
             Some(outcome) => outcome,
@@ -98,46 +112,96 @@ pub(super) async fn run(
                         .to_owned(),
                 );
                 seat.vacate().await;
-                return;
+                return None;
             }
         },
         outcome => outcome,
     };
-    let said = match outcome {
-        Outcome::Done | Outcome::ClientGone => None,
+    match outcome {
+        Outcome::Done | Outcome::Failed | Outcome::Aborted | Outcome::ClientGone => {
+            reset(seat, language, code, sandbox_env).await;
+        }
+        Outcome::Crowded => {
+            seat.vacate_crowd().await;
+            return Some(telling::note(&crowded()));
+        }
+        Outcome::Ended(_) | Outcome::Lost => {
+            let ending = seat.ending();
+            seat.vacate().await;
+            if let Some(ending) = ending {
+                return Some(telling::error("ContextRestarting", ending));
+            }
+        }
+    }
+    match outcome {
+        Outcome::Done | Outcome::Failed | Outcome::Crowded | Outcome::ClientGone => None,
         Outcome::Aborted => Some(telling::error(
             "ExecutionAborted",
             "the kernel did not run the code",
         )),
-        Outcome::Ended(exit) => {
-            let value = match seat.ending() {
-                Some(ending) => ending.to_owned(),
-                None => format!(
-                    "the kernel {exit} while it ran this code. All variables and imports of this context are lost; the next execution starts it anew."
-                ),
-            };
-            Some(telling::error("ContextRestarting", &value))
-        }
+        Outcome::Ended(exit) => Some(telling::error(
+            "ContextRestarting",
+            &format!(
+                "the kernel {exit} while it ran this code. All variables and imports of this context are lost; the next execution starts it anew."
+            ),
+        )),
         Outcome::Lost => Some(telling::error(
             "UnexpectedEndOfExecution",
             "the connection to the kernel broke and the kernel was ended. All variables and imports of this context are lost; the next execution starts it anew.",
         )),
-    };
-    if let Some(said) = said {
-        let _ = client.send(said).await;
     }
-    match outcome {
-        Outcome::Ended(_) | Outcome::Lost => seat.vacate().await,
-        Outcome::Done | Outcome::Aborted | Outcome::ClientGone => {
-            if let Some(kernel) = &mut seat.kernel
-                && restore(kernel, language, code, sandbox_env).await.is_err()
-            {
-                seat.notice = Some(
-                    "[variables of the environment could not be reset after the last execution and the kernel was restarted: variables and imports of this context are lost]\n"
-                        .to_owned(),
-                );
-                seat.vacate().await;
-            }
+}
+
+/// Said when variables of an execution could not be set.
+const NOT_SET: &str =
+    "[variables of the environment could not be set as they should: the code may miss some]\n";
+
+fn crowded() -> String {
+    format!(
+        "[code of this context had become more than {CROWD_MAX} processes: they were ended and the kernel was restarted, variables and imports of this context are lost]\n"
+    )
+}
+
+/// Proves that the kernel of `seat` runs code, and lets it load what its first
+/// execution needs. One that does not is ended.
+pub(super) async fn prove(seat: &mut Seat) -> bool {
+    let Some(kernel) = seat.kernel.as_mut() else {
+        return false;
+    };
+    let request = ExecuteRequest::proof();
+    let run = follow(kernel, &request, Audience::Nobody);
+    if timeout(SILENT_BOUND, run).await == Ok(Outcome::Done) {
+        return true;
+    }
+    seat.vacate().await;
+    false
+}
+
+/// Takes variables of one execution away again; a kernel with which that
+/// cannot be done is ended, and what is not as it should be is told.
+async fn reset(
+    seat: &mut Seat,
+    language: &Language,
+    code: &Code,
+    sandbox_env: &BTreeMap<String, String>,
+) {
+    let Some(kernel) = &mut seat.kernel else {
+        return;
+    };
+    match restore(kernel, language, code, sandbox_env).await {
+        Ok(()) => {}
+        Err(Outcome::Failed) => {
+            seat.notice = Some(
+                "[variables of the environment could not be reset after the last execution: some may still have its values]\n"
+                    .to_owned(),
+            );
+        }
+        Err(_) => {
+            seat.notice = Some(
+                "[variables of the environment could not be reset after the last execution and the kernel was restarted: variables and imports of this context are lost]\n"
+                    .to_owned(),
+            );
+            seat.vacate().await;
         }
     }
 }
@@ -154,7 +218,8 @@ async fn prepare(
         let all = sandbox_env.iter();
         // What its process has from the start need not be said again.
         let news = all.filter(|(name, value)| {
-            language.needs_telling() || kernel.env.get(*name) != Some(*value)
+            language.can_have(name, value)
+                && (language.needs_telling() || kernel.env.get(*name) != Some(*value))
         });
         wanted.extend(news.map(|(name, value)| (name.as_str(), Some(value.as_str()))));
     }
@@ -227,7 +292,7 @@ async fn interrupt(kernel: &mut Kernel) -> Option<Outcome> {
             biased;
             outcome = &mut answered => return Some(match outcome {
                 // A question that waited may be given up with the code before it.
-                Outcome::Done | Outcome::Aborted => Outcome::ClientGone,
+                Outcome::Done | Outcome::Failed | Outcome::Aborted => Outcome::ClientGone,
                 outcome => outcome,
             }),
             () = &mut deadline => return None,
@@ -244,10 +309,20 @@ enum Audience<'a> {
 }
 
 impl Audience<'_> {
-    async fn tell(self, line: Bytes) -> Result<(), Outcome> {
-        match self {
-            Self::Client(client) => client.send(line).await.map_err(|_| Outcome::ClientGone),
-            Self::Nobody => Ok(()),
+    /// Waits for the client, but not for ever when `process` is gone.
+    async fn tell(self, line: Bytes, process: &KernelProcess) -> Result<(), Outcome> {
+        let Self::Client(client) = self else {
+            return Ok(());
+        };
+        let given_up = async {
+            let exit = process.exited().await;
+            sleep(UNREAD_BOUND).await;
+            exit
+        };
+        tokio::select! {
+            biased;
+            sent = client.send(line) => sent.map_err(|_| Outcome::ClientGone),
+            exit = given_up => Err(Outcome::Ended(exit)),
         }
     }
 
@@ -269,7 +344,20 @@ impl Audience<'_> {
 struct Progress {
     is_answered: bool,
     is_aborted: bool,
+    is_failed: bool,
     is_idle: bool,
+}
+
+impl Progress {
+    /// How it came out, as far as the kernel says.
+    fn outcome(&self, audience: Audience<'_>) -> Outcome {
+        match audience {
+            _ if self.is_aborted => Outcome::Aborted,
+            // Errors of a client's code were told.
+            Audience::Nobody if self.is_failed => Outcome::Failed,
+            Audience::Nobody | Audience::Client(_) => Outcome::Done,
+        }
+    }
 }
 
 /// Sends a request and tells what comes of it until it is over.
@@ -297,11 +385,7 @@ async fn follow(
     let outcome = loop {
         // What nobody hears need not be waited for.
         if progress.is_answered && (progress.is_idle || !audience.is_there()) {
-            break if progress.is_aborted {
-                Outcome::Aborted
-            } else {
-                Outcome::Done
-            };
+            break progress.outcome(audience);
         }
         tokio::select! {
             biased;
@@ -313,14 +397,16 @@ async fn follow(
                 progress.note(&message);
                 if audience.is_there() {
                     for line in told.lines(&message) {
-                        if let Err(outcome) = audience.tell(line).await {
+                        if let Err(outcome) = audience.tell(line, &process).await {
                             return outcome;
                         }
                         spoke = Instant::now();
                     }
                 }
-                if progress.is_answered || progress.is_idle {
+                if progress.is_answered {
                     other_half = Some(Instant::now() + IDLE_BOUND);
+                } else if progress.is_idle {
+                    other_half = Some(Instant::now() + REPLY_BOUND);
                 }
             }
             exit = process.exited(), if ended.is_none() => {
@@ -332,10 +418,14 @@ async fn follow(
             // All that was said before has been heard above.
             () = ear.lost() => break ended_or_lost(&process).await,
             () = at(other_half), if other_half.is_some() => {
-                break if progress.is_answered { Outcome::Done } else { Outcome::Lost };
+                break if progress.is_answered {
+                    progress.outcome(audience)
+                } else {
+                    Outcome::Lost
+                };
             }
             () = sleep_until(spoke + CODE_KEEPALIVE), if audience.is_there() => {
-                if let Err(outcome) = audience.tell(telling::keepalive()).await {
+                if let Err(outcome) = audience.tell(telling::keepalive(), &process).await {
                     return outcome;
                 }
                 spoke = Instant::now();
@@ -344,7 +434,10 @@ async fn follow(
     };
     if let Some(line) = told.last_words() {
         // The code is through: there is nothing to interrupt for who is gone.
-        let _ = audience.tell(line).await;
+        let _ = audience.tell(line, &process).await;
+    }
+    if outcome == Outcome::Done && told.has_no_room() && process.crowd().await > CROWD_MAX {
+        return Outcome::Crowded;
     }
     outcome
 }
@@ -369,8 +462,10 @@ impl Progress {
         match message.kind {
             Kind::ExecuteReply => {
                 self.is_answered = true;
-                let reply = serde_json::from_slice::<Reply<'_>>(&message.content);
-                self.is_aborted = reply.is_ok_and(|reply| reply.status == "aborted");
+                if let Ok(reply) = serde_json::from_slice::<Reply<'_>>(&message.content) {
+                    self.is_aborted = reply.status == "aborted";
+                    self.is_failed = reply.status == "error";
+                }
             }
             Kind::Status => {
                 let status = serde_json::from_slice::<Status<'_>>(&message.content);

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -16,6 +17,7 @@ use tokio::sync::{Mutex as AsyncMutex, oneshot, watch};
 use tokio::time::timeout;
 
 use super::process::{Exit, KernelProcess};
+use crate::process::identity::Identity;
 use crate::process::launch;
 use crate::process::reaper::Order;
 use crate::process::spare::Spare;
@@ -23,10 +25,11 @@ use crate::process::tree;
 use crate::users::User;
 
 /// How long it may take to import everything.
-const READY_BOUND: Duration = Duration::from_secs(20);
+const READY_BOUND: Duration = Duration::from_secs(18);
 
-/// How long a fork may take.
-const FORK_BOUND: Duration = Duration::from_secs(10);
+/// How long a fork may take. One that takes longer is not waited for: the
+/// parent may have been stopped by code of the user.
+const FORK_BOUND: Duration = Duration::from_secs(4);
 
 /// Longest line it may say.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -49,6 +52,16 @@ pub(super) enum ForkError {
     Refused(String),
     #[error("the parent of Python kernels cannot be reached: {0}")]
     Io(#[from] io::Error),
+}
+
+impl ForkError {
+    /// Whether another parent might do what this one did not.
+    pub(super) fn is_of_this_parent(&self) -> bool {
+        match self {
+            Self::Late { .. } | Self::Gone | Self::Io(_) => true,
+            Self::Launch(_) | Self::Failed(_) | Self::Refused(_) => false,
+        }
+    }
 }
 
 /// How the parent is started.
@@ -89,21 +102,22 @@ enum Told {
     Ended { ended: i32, status: i32 },
 }
 
-type Answer = Result<(i32, watch::Receiver<Option<Exit>>), String>;
+type Answer = Result<(Identity, watch::Receiver<Option<Exit>>), String>;
 
 /// Who waits for what.
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
     asked: HashMap<u64, oneshot::Sender<Answer>>,
-    forks: HashMap<i32, watch::Sender<Option<Exit>>>,
+    forks: HashMap<i32, (Identity, watch::Sender<Option<Exit>>)>,
 }
 
-/// The parent, while it runs.
+/// The parent. Dropped, it is ended: when no more forks are wanted of it and
+/// none is left.
 #[derive(Debug)]
 pub(super) struct Forkserver {
     seed: Seed,
-    pid: i32,
+    identity: Identity,
     table: Arc<Mutex<Table>>,
     speech: AsyncMutex<OwnedWriteHalf>,
     gone: watch::Receiver<bool>,
@@ -155,12 +169,13 @@ impl Forkserver {
             tree::kill_below_reaper(behind.reaper).await;
             return Err(error);
         }
+        let identity = Identity::of(behind.pid).ok_or(ForkError::Gone)?;
         let table = Arc::<Mutex<Table>>::default();
         let (ended, gone) = watch::channel(false);
-        tokio::spawn(listen(hearing, Arc::clone(&table), ended));
+        tokio::spawn(listen(hearing, behind.pid, Arc::clone(&table), ended));
         Ok(Self {
             seed,
-            pid: behind.pid,
+            identity,
             table,
             speech: AsyncMutex::new(speech),
             gone,
@@ -193,7 +208,12 @@ impl Forkserver {
     }
 
     /// A new kernel.
-    pub(super) async fn fork(&self, wish: &Wish<'_>) -> Result<KernelProcess, ForkError> {
+    pub(super) async fn fork(
+        self: &Arc<Self>,
+        wish: &Wish<'_>,
+    ) -> Result<KernelProcess, ForkError> {
+        // Code of the user may have stopped it.
+        self.identity.send(Signal::CONT);
         let (answer, answered) = oneshot::channel();
         let number = with(&self.table, |table| {
             table.next += 1;
@@ -208,7 +228,7 @@ impl Forkserver {
             self.speech.lock().await.write_all(&line).await?;
             tokio::select! {
                 answer = answered => match answer {
-                    Ok(Ok((pid, exit))) => Ok(KernelProcess::forked(pid, exit)),
+                    Ok(Ok((fork, exit))) => Ok(KernelProcess::forked(fork, exit, Arc::clone(self))),
                     Ok(Err(why)) => Err(ForkError::Refused(shortened(&why))),
                     Err(_) => Err(ForkError::Gone),
                 },
@@ -227,8 +247,7 @@ impl Forkserver {
 
 impl Drop for Forkserver {
     fn drop(&mut self) {
-        // Its kernels have sessions of their own, and who holds them.
-        tree::send(self.pid, rustix::process::Signal::KILL);
+        self.identity.send(Signal::KILL);
     }
 }
 
@@ -237,31 +256,30 @@ fn with<T>(table: &Mutex<Table>, work: impl FnOnce(&mut Table) -> T) -> T {
 }
 
 /// Hears what the parent says until its end.
-async fn listen(mut hearing: Hearing, table: Arc<Mutex<Table>>, gone: watch::Sender<bool>) {
+async fn listen(
+    mut hearing: Hearing,
+    parent: i32,
+    table: Arc<Mutex<Table>>,
+    gone: watch::Sender<bool>,
+) {
     while let Some(told) = hearing.next().await {
         match told {
-            Told::Forked { forked, pid } if pid > 1 => with(&table, |table| {
-                let (end, exit) = watch::channel(None);
-                if let Some(asked) = table.asked.remove(&forked) {
-                    table.forks.insert(pid, end);
-                    if asked.send(Ok((pid, exit))).is_ok() {
-                        return;
-                    }
-                }
-                // Nobody waits for it any more.
-                tree::send(pid, rustix::process::Signal::KILL);
-            }),
+            Told::Forked { forked, pid } => {
+                // Code of the user may speak in its place, and name any process.
+                let fork = Identity::child_of(parent, pid);
+                with(&table, |table| table.forked(forked, fork));
+            }
             Told::Refused { refused, why } => with(&table, |table| {
                 if let Some(asked) = table.asked.remove(&refused) {
                     let _ = asked.send(Err(why));
                 }
             }),
             Told::Ended { ended, status } => with(&table, |table| {
-                if let Some(end) = table.forks.remove(&ended) {
+                if let Some((_, end)) = table.forks.remove(&ended) {
                     end.send_replace(Some(Exit::from_wait_status(status)));
                 }
             }),
-            Told::Forked { .. } | Told::Ready { .. } | Told::Failed { .. } => {}
+            Told::Ready { .. } | Told::Failed { .. } => {}
         }
     }
     gone.send_replace(true);
@@ -270,9 +288,32 @@ async fn listen(mut hearing: Hearing, table: Arc<Mutex<Table>>, gone: watch::Sen
         table.asked.clear();
         std::mem::take(&mut table.forks)
     });
-    for (pid, end) in orphans {
-        tree::kill_from(pid).await;
+    for (fork, end) in orphans.into_values() {
+        fork.send(Signal::KILL);
+        // What it leaves is ended by whoever hears of this.
         end.send_replace(Some(Exit::Unknown));
+    }
+}
+
+impl Table {
+    /// Passes a fork on to whoever asked for it.
+    fn forked(&mut self, number: u64, fork: Option<Identity>) {
+        let asked = self.asked.remove(&number);
+        let Some(fork) = fork else {
+            if let Some(asked) = asked {
+                let _ = asked.send(Err("it ended at once".to_owned()));
+            }
+            return;
+        };
+        let (end, exit) = watch::channel(None);
+        if let Some(asked) = asked {
+            self.forks.insert(fork.pid(), (fork, end));
+            if asked.send(Ok((fork, exit))).is_ok() {
+                return;
+            }
+        }
+        // Nobody waits for it any more.
+        fork.send(Signal::KILL);
     }
 }
 
@@ -295,4 +336,54 @@ impl Hearing {
 
 fn shortened(text: &str) -> String {
     text.chars().take(REASON_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// What somebody is told who asked for a fork, when the parent says this.
+    async fn answered(said: &str) -> Answer {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let table = Arc::<Mutex<Table>>::default();
+        let (answer, answered) = oneshot::channel();
+        with(&table, |table| table.asked.insert(1, answer));
+        let (ended, _gone) = watch::channel(false);
+        let (hearing, _) = ours.into_split();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let hearing = Hearing(BufReader::new(hearing));
+        let listening = tokio::spawn(listen(hearing, own, table, ended));
+        let (_, mut speech) = theirs.into_split();
+        speech.write_all(said.as_bytes()).await.unwrap();
+        let answer = answered.await.unwrap();
+        listening.abort();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_fork_that_is_not_the_parents_own_is_not_believed() {
+        // A child of ours, and one of its own.
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 1000 & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+        let grandchild: i32 = line.trim().parse().unwrap();
+        let own = i32::try_from(child.id()).unwrap();
+        let told = answered(&format!("{{\"forked\":1,\"pid\":{own}}}\n")).await;
+        assert_eq!(told.unwrap().0.pid(), own);
+        for pid in [grandchild, 1, 0, -1, i32::MIN, i32::MAX] {
+            let told = answered(&format!("{{\"forked\":1,\"pid\":{pid}}}\n")).await;
+            assert!(told.is_err(), "{pid}");
+        }
+        assert!(Identity::of(grandchild).is_some());
+        tree::send(grandchild, Signal::KILL);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

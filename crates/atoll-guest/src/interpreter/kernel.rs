@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tokio::task::JoinHandle;
 
 use super::clock;
 use super::ear::Ear;
@@ -25,9 +26,33 @@ pub(super) struct Kernel {
     /// Whether the sandbox's variables were told to its programs.
     pub(super) is_told: bool,
     pub(super) speech: Speech,
+    /// Those who hear it go with it.
+    _listeners: Listeners,
     /// Goes with it.
     _directory: Option<KernelDirectory>,
     requests: u64,
+}
+
+/// Tasks that end with whoever holds them: a kernel whose sockets somebody
+/// else keeps open would otherwise be heard for ever.
+#[derive(Debug, Default)]
+pub(super) struct Listeners(Vec<JoinHandle<()>>);
+
+impl Listeners {
+    pub(super) fn add(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.push(tokio::spawn(task));
+    }
+
+    /// Holds those of another as well.
+    pub(super) fn join(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
 }
 
 /// The way to speak to a kernel.
@@ -48,6 +73,7 @@ impl Kernel {
         ear: Ear,
         env: BTreeMap<String, String>,
         speech: Speech,
+        listeners: Listeners,
         directory: Option<KernelDirectory>,
     ) -> Self {
         Self {
@@ -56,6 +82,7 @@ impl Kernel {
             env,
             is_told: false,
             speech,
+            _listeners: listeners,
             _directory: directory,
             requests: 0,
         }
@@ -142,5 +169,26 @@ pub(super) async fn hear(mut receiver: zmtp::Receiver, ear: Ear) {
         if let Some(message) = Message::parse(frames) {
             ear.hear(message).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_hears_a_kernel_goes_with_it() {
+        let (mut first, mut second) = (Listeners::default(), Listeners::default());
+        let (held, gone) = oneshot::channel::<()>();
+        second.add(async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        });
+        first.join(second);
+        drop(first);
+        // The task was given up, and what it held with it.
+        gone.await.unwrap_err();
     }
 }

@@ -164,7 +164,7 @@ impl KernelSpec {
 }
 
 /// Reads a file and nothing that could let us wait.
-pub(super) fn read_bounded(path: &Path) -> Option<String> {
+fn read_bounded(path: &Path) -> Option<String> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)

@@ -31,7 +31,9 @@ pub(super) struct NoLanguage(String);
 
 /// A variable that the language cannot have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' cannot be an environment variable here")]
+#[error(
+    "'{0}' cannot be an environment variable here, or not with this value\nhint: names have neither `=` nor zero bytes, in Bash nothing but letters, digits and `_`; values have no zero bytes"
+)]
 pub(super) struct NoVariable(String);
 
 impl Language {
@@ -94,17 +96,22 @@ impl Language {
     /// Refuses variables that it could not have.
     pub(super) fn check<'a>(
         &self,
-        mut names: impl Iterator<Item = &'a String>,
+        variables: impl Iterator<Item = (&'a String, &'a String)>,
     ) -> Result<(), NoVariable> {
-        let is_wrong = |name: &String| {
-            name.is_empty()
-                || name.contains(['=', '\0'])
-                || matches!(self, Self::Bash) && !is_identifier(name)
-        };
-        match names.find(|name| is_wrong(name)) {
-            Some(name) => Err(NoVariable(name.chars().take(100).collect())),
-            None => Ok(()),
+        for (name, value) in variables {
+            if !self.can_have(name, value) {
+                return Err(NoVariable(name.chars().take(100).collect()));
+            }
         }
+        Ok(())
+    }
+
+    /// Whether its programs could have this variable.
+    pub(super) fn can_have(&self, name: &str, value: &str) -> bool {
+        !name.is_empty()
+            && !name.contains(['=', '\0'])
+            && !value.contains('\0')
+            && (!matches!(self, Self::Bash) || is_identifier(name))
     }
 
     /// Code that gives variables these values, and takes those away that have
@@ -156,18 +163,16 @@ impl Language {
                 }
             }
             Self::Java => {
+                // One block: each statement by itself would be compiled by itself.
+                code.push_str("{\n");
                 for (name, value) in set {
-                    code.push_str("System.setProperty(");
-                    push_text(&mut code, name);
-                    code.push_str(", ");
-                    push_text(&mut code, value);
-                    code.push_str(");\n");
+                    let (name, value) = (java_literal(name), java_literal(value));
+                    let _ = writeln!(code, "System.setProperty({name}, {value});");
                 }
                 for name in unset {
-                    code.push_str("System.clearProperty(");
-                    push_text(&mut code, name);
-                    code.push_str(");\n");
+                    let _ = writeln!(code, "System.clearProperty({});", java_literal(name));
                 }
+                code.push_str("}\n");
             }
             Self::Bash => {
                 for (name, value) in set {
@@ -218,6 +223,29 @@ fn array<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     out
 }
 
+/// A text in Java, which reads characters by their number before it looks
+/// for the ends of lines: those below 128 go by their other name.
+fn java_literal(text: &str) -> String {
+    let mut out = "\"".to_owned();
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            ' '..='~' => out.push(char),
+            char if char.is_ascii() => {
+                let _ = write!(out, "\\{:03o}", u32::from(char));
+            }
+            char => {
+                for unit in char.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
 /// A text in R, which writes characters by their number.
 fn r_literal(text: &str) -> String {
     let mut out = "\"".to_owned();
@@ -259,8 +287,16 @@ mod tests {
 
     #[test]
     fn variables_are_checked_before_they_become_code() {
-        let check =
-            |language: &Language, name: &str| language.check([&name.to_owned()].into_iter());
+        let check_value = |language: &Language, name: &str, value: &str| {
+            language.check([(&name.to_owned(), &value.to_owned())].into_iter())
+        };
+        let check = |language: &Language, name: &str| check_value(language, name, "1");
+        for value in ["", "=", "\r\n", "ü"] {
+            assert!(check_value(&Language::Python, "A", value).is_ok());
+        }
+        for language in [Language::Python, Language::Bash, Language::Java] {
+            assert!(check_value(&language, "A", "a\0b").is_err());
+        }
         for name in ["", "A=B", "A\0"] {
             assert!(check(&Language::Python, name).is_err(), "{name:?}");
         }
@@ -273,20 +309,20 @@ mod tests {
 
     #[test]
     fn values_cannot_leave_their_literal() {
-        let value = "'\"\\\n$(id)`${x}😀";
+        let value = "'\"\\\n\r$(id)`${x}😀";
         let variables = BTreeMap::from([("A", Some(value)), ("B", None)]);
         let code = |language: Language| language.set(&variables).unwrap();
         assert_eq!(
             code(Language::Bash),
-            "export A=''\\''\"\\\n$(id)`${x}😀'\nunset B\n"
+            "export A=''\\''\"\\\n\r$(id)`${x}😀'\nunset B\n"
         );
         assert_eq!(
             code(Language::Java),
-            "System.setProperty(\"A\", \"'\\\"\\\\\\n$(id)`${x}\\ud83d\\ude00\");\nSystem.clearProperty(\"B\");\n"
+            "{\nSystem.setProperty(\"A\", \"'\\\"\\\\\\012\\015$(id)`${x}\\ud83d\\ude00\");\nSystem.clearProperty(\"B\");\n}\n"
         );
         assert_eq!(
             code(Language::R),
-            "invisible(do.call(Sys.setenv, setNames(list(\"'\\\"\\\\\\U{a}$(id)`${x}\\U{1f600}\"), \"A\")))\n\
+            "invisible(do.call(Sys.setenv, setNames(list(\"'\\\"\\\\\\U{a}\\U{d}$(id)`${x}\\U{1f600}\"), \"A\")))\n\
              invisible(Sys.unsetenv(\"B\"))\n"
         );
         for language in [Language::Python, Language::JavaScript] {

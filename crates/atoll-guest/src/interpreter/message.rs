@@ -76,6 +76,16 @@ impl<'a> ExecuteRequest<'a> {
     }
 }
 
+impl ExecuteRequest<'static> {
+    /// Python of ours that goes all the way of the user's, and leaves nothing.
+    pub(super) fn proof() -> Self {
+        Self {
+            silent: false,
+            ..Self::silent("get_ipython().display_formatter.format(0) and None")
+        }
+    }
+}
+
 impl Signer {
     pub(super) fn new(key: &str, session: String) -> Option<Self> {
         let mac = Hmac::new_from_slice(key.as_bytes()).ok()?;

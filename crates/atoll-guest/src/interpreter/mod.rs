@@ -12,8 +12,8 @@
 //! | `table.rs` | which contexts there are |
 //! | `context.rs` | one context, and whose turn it is |
 //! | `execution.rs` | one execution, from the code to its last line |
-//! | `telling.rs`, `ascii.rs`, `clock.rs` | what clients are told, and how much of it |
-//! | `start.rs` | how a kernel comes to run |
+//! | `telling.rs`, `cut.rs`, `ascii.rs`, `clock.rs` | what clients are told, and how much of it |
+//! | `start.rs`, `sockets.rs` | how a kernel comes to run, and is reached |
 //! | `forkserver.rs` | the warm parent of Python kernels (`kernels/forkserver.py`) |
 //! | `kernelspec.rs`, `language.rs` | which kernels there are, and for what |
 //! | `kernel.rs`, `process.rs`, `ear.rs` | a kernel that runs: speaking, ending, hearing |
@@ -28,6 +28,7 @@
 mod ascii;
 mod clock;
 mod context;
+mod cut;
 mod ear;
 mod execution;
 mod forkserver;
@@ -38,14 +39,16 @@ mod message;
 mod place;
 mod process;
 pub(crate) mod routes;
+mod sockets;
 mod start;
 mod table;
 mod telling;
 mod zmtp;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
+use atoll_protocol::Warmth;
 use context::Context;
 use language::Language;
 use start::Starter;
@@ -54,8 +57,16 @@ use table::Table;
 use crate::process::Commands;
 use crate::settings::Settings;
 
-/// How long the first kernel leaves the processor to others after `/init`.
-const WARM_PAUSE: Duration = Duration::from_millis(25);
+/// Why the first kernel is not there before it is needed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotWarm {
+    #[error("there are too many contexts already")]
+    TooMany,
+    #[error("{0}")]
+    NoKernel(String),
+    #[error("the kernel started, but does not run code")]
+    RunsNothing,
+}
 
 /// All contexts of the sandbox.
 #[derive(Clone)]
@@ -73,21 +84,36 @@ impl Interpreter {
         }
     }
 
-    /// Starts the kernel that most clients ask for first, where there is one.
-    pub(crate) fn warm(&self) {
-        let interpreter = self.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(WARM_PAUSE).await;
-            if !interpreter.starter.has_python_kernel() {
-                return;
-            }
-            let context = interpreter.default_context(&Language::Python);
-            // Whoever asks for it meanwhile waits for the same one.
-            if let Some(mut seat) = context.free_seat() {
-                // Who asks for it is told why there is none.
-                let _ = context.occupy(&mut seat, &interpreter.starter).await;
-            }
-        });
+    /// Starts the kernel that most clients ask for first, where there is one,
+    /// and proves it by an execution. Whoever asks for it meanwhile waits for
+    /// the same one.
+    pub(crate) async fn warm(&self) -> Result<Warmth, NotWarm> {
+        if !self.starter.has_python_kernel() {
+            return Ok(Warmth {
+                has_kernel: false,
+                start_ms: 0,
+                proof_ms: 0,
+            });
+        }
+        let context = self
+            .default_context(&Language::Python)
+            .ok_or(NotWarm::TooMany)?;
+        let begun = Instant::now();
+        let mut turn = context.turn().await;
+        context
+            .occupy(&mut turn, &self.starter)
+            .await
+            .map_err(|error| NotWarm::NoKernel(error.to_string()))?;
+        let start_ms = millis(begun);
+        let begun = Instant::now();
+        if !execution::prove(&mut turn).await {
+            return Err(NotWarm::RunsNothing);
+        }
+        Ok(Warmth {
+            has_kernel: true,
+            start_ms,
+            proof_ms: millis(begun),
+        })
     }
 
     /// Removes what is on the disk, at the end.
@@ -95,8 +121,12 @@ impl Interpreter {
         self.starter.clear();
     }
 
-    fn default_context(&self, language: &Language) -> Arc<Context> {
+    fn default_context(&self, language: &Language) -> Option<Arc<Context>> {
         let cwd = self.starter.default_directory();
         self.table.default_context(language, &cwd)
     }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

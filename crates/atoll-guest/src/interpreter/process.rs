@@ -1,10 +1,15 @@
 //! The process of a kernel: how it ends, and how it is ended.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
+use super::forkserver::Forkserver;
+use crate::process::identity::Identity;
 use crate::process::launch::Reports;
 use crate::process::reaper::Report;
 use crate::process::tree;
@@ -50,22 +55,44 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A kernel's process, which leads a session of its own. Dropped, it is
-/// ended with everything it started and that did not leave the session.
+/// How long what a kernel left may take to be ended.
+const SWEEP_BOUND: Duration = Duration::from_secs(20);
+
+/// A kernel's process, which leads a session of its own. When it ends, what it
+/// started and that did not leave the session is ended at once: later its
+/// number may be somebody else's. Dropped, it is ended.
 #[derive(Debug)]
 pub(super) struct KernelProcess {
-    pid: i32,
+    identity: Identity,
     exit: watch::Receiver<Option<Exit>>,
+    /// Whether nothing is left to be ended.
+    swept: watch::Receiver<bool>,
+    origin: Origin,
+}
+
+/// Who started a kernel.
+#[derive(Debug)]
+enum Origin {
+    /// The parent of kernels, which stays as long as one of them does.
+    Fork { _parent: Arc<Forkserver> },
+    /// A reaper, below which everything stays that the kernel started.
+    Reaper(i32),
 }
 
 impl KernelProcess {
     /// A fork of the parent of kernels, which tells of its end.
-    pub(super) fn forked(pid: i32, exit: watch::Receiver<Option<Exit>>) -> Self {
-        Self { pid, exit }
+    pub(super) fn forked(
+        identity: Identity,
+        exit: watch::Receiver<Option<Exit>>,
+        parent: Arc<Forkserver>,
+    ) -> Self {
+        Self::new(identity, exit, Origin::Fork { _parent: parent })
     }
 
     /// One that was started behind a reaper.
-    pub(super) fn launched(pid: i32, mut reports: Reports) -> Self {
+    pub(super) fn launched(pid: i32, reaper: i32, mut reports: Reports) -> Self {
+        // It may have ended already, of which the reaper tells.
+        let identity = Identity::of(pid).unwrap_or(Identity::gone(pid));
         let (told, exit) = watch::channel(None);
         tokio::spawn(async move {
             let exit = match reports.next().await {
@@ -75,7 +102,24 @@ impl KernelProcess {
             };
             told.send_replace(Some(exit));
         });
-        Self { pid, exit }
+        Self::new(identity, exit, Origin::Reaper(reaper))
+    }
+
+    fn new(identity: Identity, exit: watch::Receiver<Option<Exit>>, origin: Origin) -> Self {
+        let (told, swept) = watch::channel(false);
+        let mut ended = exit.clone();
+        tokio::spawn(async move {
+            // Whoever could tell of its end is gone, if nobody does: that is one too.
+            let _ = ended.wait_for(Option::is_some).await;
+            tree::kill_session(identity.pid()).await;
+            told.send_replace(true);
+        });
+        Self {
+            identity,
+            exit,
+            swept,
+            origin,
+        }
     }
 
     /// How it ended, if it did.
@@ -95,41 +139,58 @@ impl KernelProcess {
     /// Breaks off what it does, as Ctrl-C in a terminal would: for the
     /// programs that it waits for as well.
     pub(super) fn interrupt(&self) {
-        if self.exit().is_none()
-            && let Some(group) = Pid::from_raw(self.pid)
-        {
-            let _ = rustix::process::kill_process_group(group, Signal::INT);
+        if self.exit().is_none() {
+            self.identity.send_to_group(Signal::INT);
         }
     }
 
     /// How many processes it has become.
-    pub(super) fn crowd(&self) -> usize {
-        tree::session_size(self.pid)
+    pub(super) async fn crowd(&self) -> usize {
+        match self.origin {
+            Origin::Fork { .. } => tree::session_size(self.identity.pid()).await,
+            Origin::Reaper(reaper) => tree::size_below(reaper).await,
+        }
     }
 
     /// Ends it and what it started.
     pub(super) async fn end(&self) {
-        end(self.pid, self.exit().is_some()).await;
+        if self.exit().is_none() {
+            end(self.identity).await;
+        } else {
+            let mut swept = self.swept.clone();
+            let _ = timeout(SWEEP_BOUND, swept.wait_for(|swept| *swept)).await;
+        }
+    }
+
+    /// The same, with what left the session as well, where that can be found:
+    /// whatever has become so many was not meant to stay.
+    pub(super) async fn end_crowd(&self) {
+        if let Origin::Reaper(reaper) = self.origin
+            && self.exit().is_none()
+        {
+            tree::kill_below_reaper(reaper).await;
+        }
+        self.end().await;
     }
 }
 
-async fn end(pid: i32, has_exited: bool) {
+async fn end(identity: Identity) {
     // The group as a whole, in one call: what forks without end is faster than
     // anybody who looks for it.
-    if let Some(group) = Pid::from_raw(pid) {
-        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    identity.send_to_group(Signal::KILL);
+    if identity.is_there() {
+        tree::kill_session(identity.pid()).await;
     }
-    tree::kill_session(pid).await;
-    if !has_exited {
-        // One that had no time to begin its session.
-        tree::send(pid, Signal::KILL);
-    }
+    // One that had no time to begin its session.
+    identity.send(Signal::KILL);
 }
 
 impl Drop for KernelProcess {
     fn drop(&mut self) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(end(self.pid, self.exit().is_some()));
+        if self.exit().is_none()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(end(self.identity));
         }
     }
 }

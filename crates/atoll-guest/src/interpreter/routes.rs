@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use atoll_protocol::CODE_KEEPALIVE;
+use atoll_protocol::{CODE_KEEPALIVE, WARM_ROUTE};
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
@@ -17,11 +17,11 @@ use axum::routing::{delete, get, post};
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use serde::Deserialize;
-use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Interpreter;
-use super::context::{Context, Seat, Use};
+use super::context::{Context, Turn, Use};
 use super::execution::{self, Code};
 use super::language::Language;
 use super::table::CONTEXTS_MAX;
@@ -70,6 +70,12 @@ impl Refusal {
         Self(StatusCode::INTERNAL_SERVER_ERROR, what.to_string())
     }
 
+    fn too_many() -> Self {
+        Self::of_kernel(format!(
+            "there are {CONTEXTS_MAX} contexts already\nhint: remove one that is not needed any more"
+        ))
+    }
+
     fn no_context(id: &str) -> Self {
         let id: String = id.chars().take(100).collect();
         Self(StatusCode::NOT_FOUND, format!("Context {id} not found"))
@@ -83,6 +89,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(interpreter: Interpreter)
         .route("/contexts", get(list).post(create))
         .route("/contexts/{id}", delete(remove))
         .route("/contexts/{id}/restart", post(restart))
+        .route(WARM_ROUTE, post(warm))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(interpreter)
 }
@@ -104,91 +111,91 @@ async fn execute(
             .ok_or_else(|| Refusal::no_context(id))?,
         (None, language) => {
             let language = parsed(language.as_deref())?;
-            interpreter.default_context(&language)
+            interpreter
+                .default_context(&language)
+                .ok_or_else(Refusal::too_many)?
         }
     };
     let env = body.env_vars.unwrap_or_default();
     context
         .language
-        .check(env.keys())
+        .check(env.iter())
         .map_err(Refusal::of_client)?;
     let code = Code {
         text: body.code,
         env,
     };
     let (client, lines) = mpsc::channel(LINES_WAITING_MAX);
-    match context.free_seat() {
+    let turn = match context.free_turn() {
         // A kernel that cannot start is an answer of its own.
-        Some(seat) => {
-            let seat = occupied(&interpreter, &context, seat).await?;
-            tokio::spawn(run(interpreter, context, code, client, Turn::Here(seat)));
-        }
-        None => {
-            tokio::spawn(run(interpreter, context, code, client, Turn::Later));
-        }
-    }
+        Some(turn) => Some(occupied(&interpreter, &context, turn).await?),
+        None => None,
+    };
+    tokio::spawn(run(interpreter, context, code, client, turn));
     Ok(streamed(lines))
 }
 
-/// The seat with a kernel on it. It is started also when whoever asked for it
-/// goes away: the next one needs it too.
+/// A turn with a kernel on its seat. It is started also when whoever asked for
+/// it goes away: the next one needs it too.
 async fn occupied(
     interpreter: &Interpreter,
     context: &Arc<Context>,
-    mut seat: OwnedMutexGuard<Seat>,
-) -> Result<OwnedMutexGuard<Seat>, Refusal> {
-    let (starter, context) = (Arc::clone(&interpreter.starter), Arc::clone(context));
+    mut turn: Turn,
+) -> Result<Turn, Refusal> {
+    let (interpreter, context) = (interpreter.clone(), Arc::clone(context));
     let started = tokio::spawn(async move {
-        let occupied = context.occupy(&mut seat, &starter).await;
-        (seat, occupied)
+        let occupied = context.occupy(&mut turn, &interpreter.starter).await;
+        if occupied.is_err() {
+            interpreter.table.forget(&context);
+        }
+        (turn, occupied)
     });
-    let (seat, occupied) = started.await.map_err(Refusal::of_kernel)?;
+    let (turn, occupied) = started.await.map_err(Refusal::of_kernel)?;
     occupied.map_err(Refusal::of_kernel)?;
-    Ok(seat)
+    Ok(turn)
 }
 
-/// Whose turn it is.
-enum Turn {
-    /// The client's.
-    Here(OwnedMutexGuard<Seat>),
-    /// Somebody else's.
-    Later,
-}
-
+/// Runs code when its turn has come, if it is not here already.
 async fn run(
     interpreter: Interpreter,
     context: Arc<Context>,
     code: Code,
     client: mpsc::Sender<Bytes>,
-    turn: Turn,
+    turn: Option<Turn>,
 ) {
-    let mut seat = match turn {
-        Turn::Here(seat) => seat,
-        Turn::Later => {
-            let Some(mut seat) = waited(&context, &client).await else {
+    let mut turn = match turn {
+        Some(turn) => turn,
+        None => {
+            let Some(turn) = waited(context.turn(), &client).await else {
                 return;
             };
-            if let Err(error) = context.occupy(&mut seat, &interpreter.starter).await {
-                let line = telling::error("ExecutionAborted", &error.to_string());
-                let _ = client.send(line).await;
-                let _ = client.send(telling::end()).await;
-                return;
+            let starting = occupied(&interpreter, &context, turn);
+            match waited(starting, &client).await {
+                Some(Ok(turn)) => turn,
+                Some(Err(Refusal(_, why))) => {
+                    let line = telling::error("ExecutionAborted", &why);
+                    let _ = client.send(line).await;
+                    let _ = client.send(telling::end()).await;
+                    return;
+                }
+                None => return,
             }
-            seat
         }
     };
     let sandbox_env = interpreter.starter.sandbox_env();
     let language = &context.language;
-    execution::run(&mut seat, language, &code, &sandbox_env, &client).await;
-    // Who reads the last line may come again at once.
-    drop(seat);
-    let _ = client.send(telling::end()).await;
+    let last = execution::run(&mut turn, language, &code, &sandbox_env, &client).await;
+    // Who reads the last line may come again at once, and who does not read
+    // keeps nobody waiting.
+    drop(turn);
+    for line in last.into_iter().chain([telling::end()]) {
+        let _ = client.send(line).await;
+    }
 }
 
-/// The seat, when the client's turn has come; `None` when it went away.
-async fn waited(context: &Context, client: &mpsc::Sender<Bytes>) -> Option<OwnedMutexGuard<Seat>> {
-    let seat = context.seat();
-    tokio::pin!(seat);
+/// What is waited for, with signs of life; `None` when the client went away.
+async fn waited<T>(awaited: impl Future<Output = T>, client: &mpsc::Sender<Bytes>) -> Option<T> {
+    tokio::pin!(awaited);
     let mut silence = interval(CODE_KEEPALIVE);
     silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
     silence.reset();
@@ -196,8 +203,11 @@ async fn waited(context: &Context, client: &mpsc::Sender<Bytes>) -> Option<Owned
         tokio::select! {
             biased;
             () = client.closed() => return None,
-            seat = &mut seat => return Some(seat),
-            _ = silence.tick() => client.send(telling::keepalive()).await.ok()?,
+            awaited = &mut awaited => return Some(awaited),
+            _ = silence.tick() => {
+                // Who has not read the last ones needs no more.
+                let _ = client.try_send(telling::keepalive());
+            }
         }
     }
 }
@@ -212,6 +222,15 @@ fn streamed(lines: mpsc::Receiver<Bytes>) -> Response {
         Body::from_stream(lines),
     )
         .into_response()
+}
+
+/// `POST /warm`, for the host: answers when the kernel that most clients ask
+/// for first has run code.
+async fn warm(State(interpreter): State<Interpreter>) -> Result<Response, Refusal> {
+    // The kernel comes also for a host that does not wait.
+    let warmed = tokio::spawn(async move { interpreter.warm().await });
+    let warmth = warmed.await.map_err(Refusal::of_kernel)?;
+    Ok(Json(warmth.map_err(Refusal::of_kernel)?).into_response())
 }
 
 async fn list(State(interpreter): State<Interpreter>) -> Response {
@@ -233,18 +252,45 @@ async fn create(
         Some(_) | None => interpreter.starter.default_directory(),
     };
     let context = Arc::new(Context::new(language, cwd, Use::Named));
-    if let Some(seat) = context.free_seat() {
-        occupied(&interpreter, &context, seat).await?;
-    }
-    // Those that are always there are older than any other.
-    interpreter.default_context(&Language::Python);
-    if interpreter.table.insert(Arc::clone(&context)).is_none() {
-        context.remove().await;
-        return Err(Refusal::of_kernel(format!(
-            "there are {CONTEXTS_MAX} contexts already\nhint: remove one that is not needed any more"
-        )));
-    }
+    // Before its kernel starts: whoever asks for many at once gets no more.
+    interpreter
+        .table
+        .insert(
+            Arc::clone(&context),
+            &interpreter.starter.default_directory(),
+        )
+        .ok_or_else(Refusal::too_many)?;
+    let reservation = Reservation {
+        interpreter: interpreter.clone(),
+        context: Some(Arc::clone(&context)),
+    };
+    let turn = context.turn().await;
+    occupied(&interpreter, &context, turn).await?;
+    reservation.keep();
     Ok(Json(context.view()).into_response())
+}
+
+/// A context that goes again unless its client learns of it.
+struct Reservation {
+    interpreter: Interpreter,
+    context: Option<Arc<Context>>,
+}
+
+impl Reservation {
+    fn keep(mut self) {
+        self.context = None;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(context) = self.context.take()
+            && self.interpreter.table.remove(&context.id).is_some()
+        {
+            // Nobody is left to be told.
+            tokio::spawn(async move { context.remove().await });
+        }
+    }
 }
 
 async fn restart(
@@ -270,9 +316,9 @@ async fn remove(
         .table
         .remove(&id)
         .ok_or_else(|| Refusal::no_context(&id))?;
-    tokio::spawn(async move { context.remove().await })
-        .await
-        .map_err(Refusal::of_kernel)?;
+    let removed = tokio::spawn(async move { context.remove().await });
+    let removed = removed.await.map_err(Refusal::of_kernel)?;
+    removed.map_err(Refusal::of_kernel)?;
     Ok(Json(()).into_response())
 }
 

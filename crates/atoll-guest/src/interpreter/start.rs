@@ -3,42 +3,40 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener as StdTcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::ear::Ear;
 use super::forkserver::{ForkError, Forkserver, Seed, Wish};
-use super::kernel::{Kernel, Speech, hear, send};
-use super::kernelspec::{InterruptMode, KernelSpec, Places, Transport, read_bounded};
+use super::kernel::{Kernel, Listeners, Speech};
+use super::kernelspec::{KernelSpec, Places};
 use super::language::Language;
-use super::message::{Kind, Message, Signer};
-use super::place::{KernelDirectory, Place};
+use super::message::{Message, Signer};
+use super::place::Place;
 use super::process::KernelProcess;
-use super::zmtp::{self, MESSAGE_BYTES_MAX, Role};
+use super::sockets::{Connected, Sockets, connect};
+use super::zmtp::MESSAGE_BYTES_MAX;
 use crate::process::Commands;
 use crate::process::launch::{self, Ends, Launch, LaunchError, Streams};
 use crate::process::stream::Stream;
 use crate::settings::Settings;
 use crate::users::{User, UserError};
 
-/// How long a kernel may take until it answers.
-const START_BOUND: Duration = Duration::from_secs(25);
+/// How long a kernel may take until it answers, with everything that has to be
+/// started for it. Less than the host waits: it is to hear why there is none.
+const START_BOUND: Duration = Duration::from_secs(28);
 
-/// Between two tries to reach one that is starting.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-
-/// How long it may take until what it publishes is heard; then it is asked again.
-const HEARD_BOUND: Duration = Duration::from_millis(100);
+/// How long a kernel has to answer after whatever came before.
+const ANSWER_BOUND_MIN: Duration = Duration::from_secs(5);
 
 /// What is kept of what a kernel says beside the protocol.
 const WORDS_BYTES_MAX: usize = 2048;
+
+/// Where a fork says why it could not become a kernel.
+const FAILURE: &str = "connection.json.failure";
 
 /// Variable of a template: modules that the parent of Python kernels imports
 /// besides, with commas.
@@ -90,31 +88,14 @@ pub(super) struct Starter {
     forkserver: AsyncMutex<Option<Arc<Forkserver>>>,
 }
 
-/// What a Jupyter kernel reads at its start.
-#[derive(Serialize)]
-struct ConnectionFile<'a> {
-    transport: &'a str,
-    ip: &'a str,
-    shell_port: u16,
-    iopub_port: u16,
-    stdin_port: u16,
-    control_port: u16,
-    hb_port: u16,
-    key: &'a str,
-    signature_scheme: &'a str,
-    kernel_name: &'a str,
-}
-
-/// Where the sockets of a kernel will be.
-struct Sockets {
-    transport: Transport,
-    /// Prefix of paths, or an address.
-    ip: String,
-    shell: u16,
-    iopub: u16,
-    stdin: u16,
-    control: u16,
-    heartbeat: u16,
+/// What a kernel is started with, whatever it is.
+struct Surroundings<'a> {
+    places: &'a Places,
+    env: &'a BTreeMap<String, String>,
+    user: &'a User,
+    cwd: &'a str,
+    /// Where it finds its sockets.
+    file: &'a str,
 }
 
 impl Starter {
@@ -169,17 +150,23 @@ impl Starter {
         };
         let mut env = env;
         env.extend(spec.env.clone());
-        let directory = self.place.directory(&user)?;
+        let begun = Instant::now();
+        let directory = self.place.directory()?;
         let sockets = Sockets::reserve(spec.transport, &directory)?;
         let key = uuid::Uuid::new_v4().simple().to_string();
         let file = directory.path("connection.json")?;
-        directory.write(
-            "connection.json",
-            &sockets.file(&key, language.kernel())?,
-            &user,
-        )?;
+        let connection = sockets.file(&key, language.kernel())?;
+        directory.give_with("connection.json", &connection, &user)?;
+        let surroundings = Surroundings {
+            places: &places,
+            env: &env,
+            user: &user,
+            cwd,
+            file: &file,
+        };
+        let mut listeners = Listeners::default();
         let (process, words) = self
-            .start_process(&spec, &places, &env, &user, cwd, &file)
+            .start_process(&spec, &surroundings, &mut listeners)
             .await?;
         let process = Arc::new(process);
         let signer = Signer::new(&key, uuid::Uuid::new_v4().simple().to_string())
@@ -190,25 +177,42 @@ impl Starter {
                 connected = connect(&sockets, signer, spec.interrupt) => connected.map_err(StartError::Io),
                 exit = process.exited() => Err(StartError::Ended {
                     exit,
-                    words: told(&read_bounded(format!("{file}.failure").as_ref())
+                    words: told(&directory.read_of(FAILURE, &user)
                         .unwrap_or_else(|| words.text())),
                 }),
             }
         };
-        let (speech, ear) = timeout(START_BOUND, connected)
+        let left = START_BOUND.saturating_sub(begun.elapsed());
+        let connected = timeout(left.max(ANSWER_BOUND_MIN), connected)
             .await
             .map_err(|_| StartError::Late)??;
-        Ok(Kernel::new(process, ear, env, speech, Some(directory)))
+        let Connected {
+            speech,
+            ear,
+            listeners: hearing,
+        } = connected;
+        listeners.join(hearing);
+        Ok(Kernel::new(
+            process,
+            ear,
+            env,
+            speech,
+            listeners,
+            Some(directory),
+        ))
     }
 
     async fn start_process(
         &self,
         spec: &KernelSpec,
-        places: &Places,
-        env: &BTreeMap<String, String>,
-        user: &User,
-        cwd: &str,
-        file: &str,
+        &Surroundings {
+            places,
+            env,
+            user,
+            cwd,
+            file,
+        }: &Surroundings<'_>,
+        listeners: &mut Listeners,
     ) -> Result<(KernelProcess, Words), StartError> {
         let with_file = |words: &[String]| -> Vec<String> {
             let fill = |word: &String| word.replace("{connection_file}", file);
@@ -237,14 +241,13 @@ impl Starter {
                     cwd: cwd.to_owned(),
                     source,
                 })?;
-            let parent = self.parent(seed).await?;
             let wish = Wish {
                 connection_file: file,
                 arguments: &with_file(rest),
                 cwd,
                 env,
             };
-            return Ok((parent.fork(&wish).await?, Words::default()));
+            return Ok((self.fork(seed, &wish).await?, Words::default()));
         }
         let argv = with_file(&spec.argv);
         let (cmd, args) = argv
@@ -262,11 +265,31 @@ impl Starter {
         let launched = launch::launch(launch, self.commands.spare()).await?;
         let words = Words::default();
         if let Ends::Pipes { stdout, stderr, .. } = launched.ends {
-            tokio::spawn(words.clone().keep(stdout));
-            tokio::spawn(words.clone().keep(stderr));
+            listeners.add(words.clone().keep(stdout));
+            listeners.add(words.clone().keep(stderr));
         }
-        let process = KernelProcess::launched(launched.pid, launched.reports);
+        let process = KernelProcess::launched(launched.pid, launched.reaper, launched.reports);
         Ok((process, words))
+    }
+
+    /// A fork of the parent of Python kernels. One that does not do its part
+    /// is left to the kernels that it has, and another one asked, once.
+    async fn fork(&self, seed: Seed, wish: &Wish<'_>) -> Result<KernelProcess, StartError> {
+        let parent = self.parent(seed.clone()).await?;
+        match parent.fork(wish).await {
+            Err(error) if error.is_of_this_parent() => {
+                let mut current = self.forkserver.lock().await;
+                if current
+                    .as_ref()
+                    .is_some_and(|one| Arc::ptr_eq(one, &parent))
+                {
+                    *current = None;
+                }
+                drop((current, parent));
+                Ok(self.parent(seed).await?.fork(wish).await?)
+            }
+            forked => Ok(forked?),
+        }
     }
 
     /// The parent of Python kernels; started, if it does not run.
@@ -302,7 +325,7 @@ impl Starter {
             streams: Streams::Pipes,
         };
         let launched = launch::launch(launch, self.commands.spare()).await?;
-        let process = KernelProcess::launched(launched.pid, launched.reports);
+        let process = KernelProcess::launched(launched.pid, launched.reaper, launched.reports);
         let Ends::Pipes {
             stdin: Some(stdin),
             stdout,
@@ -311,159 +334,18 @@ impl Starter {
         else {
             return Err(io::Error::other("the runner has no pipes").into());
         };
-        let ear = Ear::new();
-        tokio::spawn(hear_lines(stdout, ear.clone()));
-        tokio::spawn(Words::default().keep(stderr));
+        let (ear, mut listeners) = (Ear::new(), Listeners::default());
+        listeners.add(hear_lines(stdout, ear.clone()));
+        listeners.add(Words::default().keep(stderr));
         Ok(Kernel::new(
             Arc::new(process),
             ear,
             env,
             Speech::Plain(stdin),
+            listeners,
             None,
         ))
     }
-}
-
-impl Sockets {
-    fn reserve(transport: Transport, directory: &KernelDirectory) -> io::Result<Self> {
-        let (ip, [shell, iopub, stdin, control, heartbeat]) = match transport {
-            Transport::Ipc => (directory.path("socket")?, [1, 2, 3, 4, 5]),
-            Transport::Tcp => (Ipv4Addr::LOCALHOST.to_string(), free_ports()?),
-        };
-        Ok(Self {
-            transport,
-            ip,
-            shell,
-            iopub,
-            stdin,
-            control,
-            heartbeat,
-        })
-    }
-
-    fn file(&self, key: &str, kernel_name: &str) -> io::Result<Vec<u8>> {
-        Ok(serde_json::to_vec(&ConnectionFile {
-            transport: match self.transport {
-                Transport::Ipc => "ipc",
-                Transport::Tcp => "tcp",
-            },
-            ip: &self.ip,
-            shell_port: self.shell,
-            iopub_port: self.iopub,
-            stdin_port: self.stdin,
-            control_port: self.control,
-            hb_port: self.heartbeat,
-            key,
-            signature_scheme: "hmac-sha256",
-            kernel_name,
-        })?)
-    }
-
-    /// Connects as soon as the kernel listens.
-    async fn open(&self, number: u16, role: Role) -> io::Result<(zmtp::Receiver, zmtp::Sender)> {
-        loop {
-            let opened = match self.transport {
-                Transport::Ipc => {
-                    let path = format!("{}-{number}", self.ip);
-                    UnixStream::connect(path).await.map(boxed)
-                }
-                Transport::Tcp => TcpStream::connect((Ipv4Addr::LOCALHOST, number))
-                    .await
-                    .and_then(|stream| {
-                        stream.set_nodelay(true)?;
-                        Ok(boxed(stream))
-                    }),
-            };
-            match opened {
-                Ok((reading, writing)) => return zmtp::open(reading, writing, role).await,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-                    ) =>
-                {
-                    sleep(LOOK_AGAIN).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-fn boxed(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-) -> (zmtp::Reading, zmtp::Writing) {
-    let (reading, writing) = tokio::io::split(stream);
-    (Box::new(reading), Box::new(writing))
-}
-
-/// Ports that nobody has at this moment.
-fn free_ports() -> io::Result<[u16; 5]> {
-    let mut held = Vec::new();
-    let mut ports = [0; 5];
-    for port in &mut ports {
-        let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        *port = listener.local_addr()?.port();
-        held.push(listener);
-    }
-    Ok(ports)
-}
-
-/// Connects, and waits until the kernel answers and is heard.
-async fn connect(
-    sockets: &Sockets,
-    signer: Signer,
-    interrupt: InterruptMode,
-) -> io::Result<(Speech, Ear)> {
-    let (published, _) = sockets.open(sockets.iopub, Role::Subscriber).await?;
-    let (answers, mut shell) = sockets.open(sockets.shell, Role::Dealer).await?;
-    let (_, control) = sockets.open(sockets.control, Role::Dealer).await?;
-    let ear = Ear::new();
-    let published_ear = ear.clone();
-    tokio::spawn(async move {
-        hear(published, published_ear.clone()).await;
-        // Everything that it published was heard by now.
-        published_ear.lose();
-    });
-    tokio::spawn(hear(answers, ear.clone()));
-
-    #[derive(Serialize)]
-    struct Empty {}
-    // A subscription takes effect at some moment: asked until it has.
-    for number in 0_u32.. {
-        let id = format!("hello-{number}");
-        let mut heard = ear.listen(&id);
-        send(&mut shell, &signer, &id, "kernel_info_request", &Empty {}).await?;
-        let (mut is_answered, mut is_published) = (false, false);
-        let mut deadline = None;
-        while !(is_answered && is_published) {
-            let message = match deadline {
-                None => heard.recv().await,
-                Some(deadline) => match timeout_at(deadline, heard.recv()).await {
-                    Ok(message) => message,
-                    Err(_) => break,
-                },
-            };
-            match message.map(|message| message.kind) {
-                Some(Kind::KernelInfoReply) => {
-                    is_answered = true;
-                    deadline = Some(Instant::now() + HEARD_BOUND);
-                }
-                Some(_) => is_published = true,
-                None => return Err(io::ErrorKind::UnexpectedEof.into()),
-            }
-        }
-        if is_answered && is_published {
-            break;
-        }
-    }
-    let speech = Speech::Jupyter {
-        shell,
-        control,
-        signer,
-        interrupt,
-    };
-    Ok((speech, ear))
 }
 
 /// Hears the lines of a plain runner; of one that is too long, what it is about.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::context::{Context, Use};
 use super::language::Language;
 
-/// Most contexts at once.
+/// Most contexts at once, whoever made them.
 pub(super) const CONTEXTS_MAX: usize = 256;
 
 /// Contexts that are always listed.
@@ -37,26 +37,41 @@ impl Table {
         self.with(|contexts| contexts.iter().find(|context| context.id == id).cloned())
     }
 
-    /// The one that clients mean who only name a language, or nothing.
-    pub(super) fn default_context(&self, language: &Language, cwd: &str) -> Arc<Context> {
+    /// The one that clients mean who only name a language, or nothing;
+    /// `None` when there are too many.
+    pub(super) fn default_context(&self, language: &Language, cwd: &str) -> Option<Arc<Context>> {
         self.with(|contexts| {
             for always in &ALWAYS {
                 default_of(contexts, always, cwd);
             }
-            default_of(contexts, language, cwd)
+            let is_new = !contexts.iter().any(|one| is_default(one, language));
+            if is_new && contexts.len() >= CONTEXTS_MAX {
+                return None;
+            }
+            Some(default_of(contexts, language, cwd))
         })
     }
 
-    /// Adds one; `None` when there are too many.
-    pub(super) fn insert(&self, context: Arc<Context>) -> Option<()> {
+    /// Adds one after those that are always there; `None` when there are too many.
+    pub(super) fn insert(&self, context: Arc<Context>, cwd: &str) -> Option<()> {
         self.with(|contexts| {
-            let named = contexts.iter().filter(|one| one.purpose == Use::Named);
-            if named.count() >= CONTEXTS_MAX {
+            for always in &ALWAYS {
+                default_of(contexts, always, cwd);
+            }
+            if contexts.len() >= CONTEXTS_MAX {
                 return None;
             }
             contexts.push(context);
             Some(())
         })
+    }
+
+    /// Takes out one that never had a kernel, unless it is always there.
+    pub(super) fn forget(&self, context: &Arc<Context>) {
+        let is_always = context.purpose == Use::Default && ALWAYS.contains(&context.language);
+        if !is_always && !context.has_started() {
+            self.with(|contexts| contexts.retain(|one| !Arc::ptr_eq(one, context)));
+        }
     }
 
     /// Takes one out.
@@ -68,10 +83,12 @@ impl Table {
     }
 }
 
+fn is_default(context: &Context, language: &Language) -> bool {
+    context.purpose == Use::Default && context.language == *language
+}
+
 fn default_of(contexts: &mut Vec<Arc<Context>>, language: &Language, cwd: &str) -> Arc<Context> {
-    let is_it =
-        |context: &&Arc<Context>| context.purpose == Use::Default && context.language == *language;
-    if let Some(context) = contexts.iter().find(is_it) {
+    if let Some(context) = contexts.iter().find(|one| is_default(one, language)) {
         return Arc::clone(context);
     }
     let context = Arc::new(Context::new(language.clone(), cwd.to_owned(), Use::Default));
@@ -90,39 +107,54 @@ mod tests {
             .collect()
     }
 
+    fn of(table: &Table, language: &Language) -> Arc<Context> {
+        table.default_context(language, "/").unwrap()
+    }
+
     #[test]
     fn two_are_always_there_and_new_ones_come_last() {
         let table = Table::default();
         assert_eq!(languages(&table), ["python", "javascript"]);
-        let bash = table.default_context(&Language::Bash, "/");
-        assert_eq!(table.default_context(&Language::Bash, "/").id, bash.id);
+        let bash = of(&table, &Language::Bash);
+        assert_eq!(of(&table, &Language::Bash).id, bash.id);
         let own = Arc::new(Context::new(
             Language::Python,
             "/tmp".to_owned(),
             Use::Named,
         ));
-        table.insert(Arc::clone(&own)).unwrap();
+        table.insert(Arc::clone(&own), "/").unwrap();
         assert_eq!(
             languages(&table),
             ["python", "javascript", "bash", "python"]
         );
-        assert_ne!(table.default_context(&Language::Python, "/").id, own.id);
+        assert_ne!(of(&table, &Language::Python).id, own.id);
         assert!(table.remove(&own.id).is_some());
         assert!(table.remove(&own.id).is_none());
-        let first = table.default_context(&Language::Python, "/");
+        let first = of(&table, &Language::Python);
         assert!(table.remove(&first.id).is_some());
         assert_eq!(languages(&table), ["javascript", "bash", "python"]);
     }
 
     #[test]
-    fn there_are_only_so_many() {
+    fn there_are_only_so_many_whoever_made_them() {
         let table = Table::default();
         let one = || Arc::new(Context::new(Language::Python, String::new(), Use::Named));
-        for _ in 0..CONTEXTS_MAX {
-            table.insert(one()).unwrap();
+        for number in 2..CONTEXTS_MAX {
+            if number % 2 == 0 {
+                table.insert(one(), "/").unwrap();
+            } else {
+                of(&table, &Language::Kernel(format!("k{number}")));
+            }
         }
-        assert!(table.insert(one()).is_none());
-        // Those that nobody made still come.
-        assert_eq!(languages(&table).len(), CONTEXTS_MAX + 2);
+        assert!(table.insert(one(), "/").is_none());
+        assert!(table.default_context(&Language::Bash, "/").is_none());
+        // Those that are there still are.
+        assert_eq!(languages(&table).len(), CONTEXTS_MAX);
+        let kernel = of(&table, &Language::Kernel("k3".to_owned()));
+        of(&table, &Language::Python);
+        table.forget(&kernel);
+        table.forget(&of(&table, &Language::Python));
+        assert_eq!(languages(&table).len(), CONTEXTS_MAX - 1);
+        of(&table, &Language::Bash);
     }
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::ascii::{push_json, push_text};
 use super::clock;
+use super::cut::{STREAM_END, prefix, repaired};
 use super::message::{Bundle, Counted, Kind, Message, Output, Raised};
 
 /// Most that one execution may print.
@@ -34,19 +35,32 @@ const FIELDS: [(&str, &str); 12] = [
 /// How often lists and objects may be within each other.
 const DEPTH_MAX: usize = 100;
 
-/// Longest escape within a JSON string, twice: half a surrogate pair goes too.
-const ESCAPE_BYTES_MAX: usize = 12;
+/// Most that the errors of one execution may have, together. Apart from what it
+/// printed: who printed too much is still told what went wrong.
+pub(super) const ERRORS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How the content of a `stream` message ends, after its text.
-const STREAM_END: &[u8] = b"\"}";
+/// What the shortest error takes of that, with everything around it.
+const ERROR_BYTES_MIN: usize = 64;
+
+/// How often it is said that a result is too large.
+const CUT_RESULTS_MAX: u64 = 100;
+
+/// What Python raises where there is no room for one more process.
+const NO_ROOM: &str = "BlockingIOError";
 
 /// What was told of one execution.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     printed: usize,
     shown: usize,
+    raised: usize,
     /// Output beyond the bound.
     cut: u64,
+    /// Results and errors beyond theirs.
+    cut_results: u64,
+    cut_errors: u64,
+    is_counted: bool,
+    has_no_room: bool,
 }
 
 /// A synthetic error: something that did not come from the code.
@@ -86,7 +100,7 @@ impl Told {
             Kind::Stream => return self.printed(message).unwrap_or_default(),
             Kind::ExecuteResult => self.result(message, "true"),
             Kind::DisplayData => self.result(message, "false"),
-            Kind::Error => raised(message),
+            Kind::Error => self.raised(message),
             Kind::ExecuteReply | Kind::Status | Kind::KernelInfoReply | Kind::Other => None,
         };
         told.into_iter().collect()
@@ -94,17 +108,33 @@ impl Told {
 
     /// What has to be said at the end.
     pub(super) fn last_words(&self) -> Option<Bytes> {
-        (self.cut > 0).then(|| {
-            note(&format!(
+        let unsaid = self.cut_results.saturating_sub(CUT_RESULTS_MAX);
+        let mut words = String::new();
+        if self.cut > 0 {
+            words.push_str(&format!(
                 "[{} bytes of output were cut: an execution may print {OUTPUT_BYTES_MAX}]\n",
                 self.cut
-            ))
-        })
+            ));
+        }
+        for (count, what) in [(unsaid, "results"), (self.cut_errors, "errors")] {
+            if count > 0 {
+                words.push_str(&format!("[{count} more {what} were cut]\n"));
+            }
+        }
+        (!words.is_empty()).then(|| note(&words))
     }
 
-    fn counted(&self, message: &Message) -> Option<Bytes> {
+    /// Whether the code could not start one more process.
+    pub(super) fn has_no_room(&self) -> bool {
+        self.has_no_room
+    }
+
+    fn counted(&mut self, message: &Message) -> Option<Bytes> {
         let counted: Counted = serde_json::from_slice(&message.content).ok()?;
         let count = counted.execution_count?;
+        if std::mem::replace(&mut self.is_counted, true) {
+            return None;
+        }
         Some(finish(format!(
             r#"{{"type":"number_of_executions","execution_count":{count}"#
         )))
@@ -149,6 +179,10 @@ impl Told {
         let length = message.content.len() as u64 + message.dropped;
         let room = RESULTS_BYTES_MAX - self.shown;
         if message.dropped > 0 || message.content.len() > room {
+            self.cut_results += 1;
+            if self.cut_results > CUT_RESULTS_MAX {
+                return None;
+            }
             let mut line = r#"{"type":"result","text":"#.to_owned();
             push_text(
                 &mut line,
@@ -200,32 +234,42 @@ impl Told {
         line.push('}');
         Some(finish(line))
     }
-}
 
-fn raised(message: &Message) -> Option<Bytes> {
-    if message.dropped > 0 {
+    fn raised(&mut self, message: &Message) -> Option<Bytes> {
         let length = message.content.len() as u64 + message.dropped;
-        return Some(error(
-            "OutputCut",
-            &format!(
-                "the code raised an error whose text has {length} bytes, too many to be shown"
-            ),
-        ));
-    }
-    let raised: Raised<'_> = serde_json::from_slice(&message.content).ok()?;
-    let mut line = r#"{"type":"error","name":"#.to_owned();
-    push_string(&mut line, raised.ename);
-    line.push_str(r#","value":"#);
-    push_string(&mut line, raised.evalue);
-    line.push_str(r#","traceback":""#);
-    for (index, part) in raised.traceback.iter().enumerate() {
-        if index > 0 {
-            line.push_str("\\n");
+        let room = ERRORS_BYTES_MAX - self.raised;
+        let charge = message.content.len().max(ERROR_BYTES_MIN);
+        if message.dropped > 0 || charge > room {
+            // The first is told, whatever it is.
+            if self.raised > 0 || self.cut_errors > 0 {
+                self.cut_errors += 1;
+                return None;
+            }
+            self.raised = ERROR_BYTES_MIN;
+            return Some(error(
+                "OutputCut",
+                &format!(
+                    "the code raised an error whose text has {length} bytes, too many to be shown"
+                ),
+            ));
         }
-        push_json(&mut line, inner(part).unwrap_or_default());
+        let raised: Raised<'_> = serde_json::from_slice(&message.content).ok()?;
+        self.raised += charge;
+        self.has_no_room |= inner(raised.ename) == Some(NO_ROOM);
+        let mut line = r#"{"type":"error","name":"#.to_owned();
+        push_string(&mut line, raised.ename);
+        line.push_str(r#","value":"#);
+        push_string(&mut line, raised.evalue);
+        line.push_str(r#","traceback":""#);
+        for (index, part) in raised.traceback.iter().enumerate() {
+            if index > 0 {
+                line.push_str("\\n");
+            }
+            push_json(&mut line, inner(part).unwrap_or_default());
+        }
+        line.push('"');
+        Some(finish(line))
     }
-    line.push('"');
-    Some(finish(line))
 }
 
 fn output(name: &str, quoted: &str) -> Bytes {
@@ -300,271 +344,5 @@ fn unquoted(text: &str) -> &str {
     text
 }
 
-/// The longest part of the inside of a JSON string that ends between two
-/// characters and has at most `room` bytes.
-fn prefix(text: &str, room: usize) -> &str {
-    if text.len() <= room {
-        return text;
-    }
-    let bytes = text.as_bytes();
-    let (mut end, mut at) = (0, 0);
-    while at < bytes.len() {
-        let length = match (bytes[at], bytes.get(at + 1)) {
-            (b'\\', Some(b'u')) if is_first_half(&bytes[at..]) => 12,
-            (b'\\', Some(b'u')) => 6,
-            (b'\\', _) => 2,
-            _ => text[at..].chars().next().map_or(1, char::len_utf8),
-        };
-        at += length;
-        if at > room {
-            break;
-        }
-        end = at;
-    }
-    text.get(..end).unwrap_or_default()
-}
-
-/// Whether these bytes begin with the first half of a surrogate pair.
-fn is_first_half(bytes: &[u8]) -> bool {
-    matches!(
-        bytes,
-        [
-            b'\\',
-            b'u',
-            b'd' | b'D',
-            b'8' | b'9' | b'a' | b'b' | b'A' | b'B',
-            ..
-        ]
-    )
-}
-
-/// The content of a `stream` message that was cut, made whole: its text is
-/// what is long, and comes last.
-fn repaired(content: &[u8]) -> Option<Vec<u8>> {
-    (0..=ESCAPE_BYTES_MAX).find_map(|cut| {
-        let kept = content.get(..content.len().checked_sub(cut)?)?;
-        let last = kept.get(kept.len().checked_sub(6)?..)?;
-        if is_first_half(last) {
-            return None;
-        }
-        let whole = [kept, STREAM_END].concat();
-        serde_json::from_slice::<Output<'_>>(&whole).ok()?;
-        Some(whole)
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn message(kind: Kind, content: &str) -> Message {
-        Message {
-            kind,
-            parent: String::new(),
-            content: content.as_bytes().to_vec(),
-            dropped: 0,
-        }
-    }
-
-    fn said(kind: Kind, content: &str) -> Vec<Value> {
-        parsed(&Told::default().lines(&message(kind, content)))
-    }
-
-    fn parsed(lines: &[Bytes]) -> Vec<Value> {
-        lines
-            .iter()
-            .map(|line| {
-                assert!(line.is_ascii() && line.ends_with(b"}\n"));
-                assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-                let mut value: Value = serde_json::from_slice(line).unwrap();
-                if let Some(object) = value.as_object_mut() {
-                    object.remove("timestamp");
-                }
-                value
-            })
-            .collect()
-    }
-
-    #[test]
-    fn results_have_the_fields_that_clients_know() {
-        let content = r#"{"data": {"text/plain": "'a\u00fc'", "text/html": ["<b>", "x"],
-            "application/json": {"k": [1, "ü"]}, "image/png": "aGk=", "x/y": {"z": 1},
-            "text/latex": null}, "metadata": {}}"#;
-        assert_eq!(
-            said(Kind::ExecuteResult, content),
-            [
-                json!({"type": "result", "text": "aü", "html": "<b>x", "json": {"k": [1, "ü"]},
-                "png": "aGk=", "is_main_result": true, "extra": {"x/y": {"z": 1}}})
-            ]
-        );
-        assert_eq!(
-            said(Kind::DisplayData, r#"{"data":{"text/latex":"$x$"}}"#),
-            [json!({"type": "result", "latex": "$x$", "is_main_result": false, "extra": {}})]
-        );
-    }
-
-    #[test]
-    fn what_no_client_could_read_is_left_out() {
-        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        let shown = |json: &str| {
-            let content = format!(
-                r#"{{"data":{{"text/plain":"t","application/json":{json},"x/y":{json}}}}}"#
-            );
-            let line = said(Kind::ExecuteResult, &content).remove(0);
-            (
-                line["text"] == "t",
-                line.get("json").is_some(),
-                line["extra"].get("x/y").is_some(),
-            )
-        };
-        assert_eq!(shown(&nested(DEPTH_MAX)), (true, true, true));
-        assert_eq!(shown(&nested(DEPTH_MAX + 1)), (true, false, false));
-        let text = format!(r#""\"{}""#, "[".repeat(1000));
-        assert_eq!(shown(&text), (true, true, true));
-    }
-
-    #[test]
-    fn one_pair_of_quotes_is_taken_off() {
-        for (text, expected) in [
-            ("'a'", "a"),
-            ("\"it's\"", "it's"),
-            ("''a''", "'a'"),
-            ("'a\"", "'a\""),
-            ("'", "'"),
-            ("''", ""),
-            ("\\\"", "\\\""),
-            ("2", "2"),
-        ] {
-            let content = json!({"data": {"text/plain": text}}).to_string();
-            assert_eq!(said(Kind::ExecuteResult, &content)[0]["text"], expected);
-        }
-    }
-
-    #[test]
-    fn errors_and_output_pass_with_half_characters() {
-        assert_eq!(
-            said(Kind::Stream, r#"{"name":"stdout","text":"ü\n"}"#),
-            [json!({"type": "stdout", "text": "ü\n"})]
-        );
-        // Python knows this text, and Rust does not.
-        let lines = Told::default().lines(&message(
-            Kind::Stream,
-            r#"{"name":"stderr","text":"\ud83d"}"#,
-        ));
-        assert!(lines[0].starts_with(br#"{"type":"stderr","text":"\ud83d","timestamp":""#));
-        assert_eq!(
-            said(
-                Kind::Error,
-                r#"{"ename":"E","evalue":"v\"","traceback":["a","b ü"]}"#
-            ),
-            [json!({"type": "error", "name": "E", "value": "v\"", "traceback": "a\nb ü"})]
-        );
-    }
-
-    #[test]
-    fn what_a_liar_sends_is_nothing_or_harmless() {
-        for (kind, content) in [
-            (Kind::Stream, "{}"),
-            (Kind::Stream, r#"{"name":"stdout","text":7}"#),
-            (Kind::Stream, "\u{0}"),
-            (Kind::ExecuteResult, r#"{"data":[]}"#),
-            (Kind::ExecuteInput, r#"{"execution_count":"x"}"#),
-            (Kind::ExecuteInput, r#"{"execution_count":-1}"#),
-            (Kind::Error, "[]"),
-            (Kind::Other, "{}"),
-        ] {
-            assert_eq!(said(kind, content), Vec::<Value>::new(), "{content}");
-        }
-        assert_eq!(
-            said(
-                Kind::Error,
-                r#"{"ename":{"a":1},"evalue":[],"traceback":[7,"x"]}"#
-            ),
-            [json!({"type": "error", "name": "{\"a\":1}", "value": "[]", "traceback": "\nx"})]
-        );
-    }
-
-    #[test]
-    fn output_is_cut_once_and_counted() {
-        let mut told = Told::default();
-        let half = "x".repeat(OUTPUT_BYTES_MAX / 2 + 1);
-        let content = json!({"name": "stdout", "text": half}).to_string();
-        let print = message(Kind::Stream, &content);
-        let kept = |lines: Vec<Bytes>| -> Vec<(String, usize)> {
-            parsed(&lines)
-                .iter()
-                .map(|line| {
-                    let text = line["text"].as_str().unwrap();
-                    (line["type"].as_str().unwrap().to_owned(), text.len())
-                })
-                .collect()
-        };
-        let out = |length| ("stdout".to_owned(), length);
-        assert_eq!(kept(told.lines(&print)), [out(half.len())]);
-        assert_eq!(told.last_words(), None);
-        let second = kept(told.lines(&print));
-        assert_eq!(second[0], out(half.len() - 2));
-        assert_eq!((second.len(), second[1].0.as_str()), (2, "stderr"));
-        assert_eq!(kept(told.lines(&print)), []);
-        let last = parsed(&[told.last_words().unwrap()]);
-        let expected = format!("[{} bytes of output were cut", half.len() + 2);
-        assert!(
-            last[0]["text"].as_str().unwrap().starts_with(&expected),
-            "{last:?}"
-        );
-    }
-
-    #[test]
-    fn a_cut_message_is_told_as_far_as_it_goes() {
-        for tail in ["ab", r"a\u00", r"\ud83d\u", r"\", r"x\ud83d\ude0"] {
-            let cut = Message {
-                dropped: 1000,
-                ..message(
-                    Kind::Stream,
-                    &format!(r#"{{"name": "stdout", "text": "begin{tail}"#),
-                )
-            };
-            let mut told = Told::default();
-            let lines = parsed(&told.lines(&cut));
-            assert!(
-                lines[0]["text"].as_str().unwrap().starts_with("begin"),
-                "{tail}"
-            );
-            assert!(told.cut >= 998);
-        }
-        let cut = Message {
-            dropped: 1 << 30,
-            ..message(Kind::ExecuteResult, r#"{"data": {"text/plain": "xx"#)
-        };
-        let lines = parsed(&Told::default().lines(&cut));
-        assert_eq!(lines[0]["is_main_result"], true);
-        let text = lines[0]["text"].as_str().unwrap();
-        assert!(
-            text.starts_with("[a result of 1073741851 bytes was cut"),
-            "{text}"
-        );
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn a_prefix_is_always_a_string(text in "\\PC{0,40}", room in 0_usize..60) {
-            let mut json = String::new();
-            push_text(&mut json, &text);
-            let whole = &json[1..json.len() - 1];
-            let part = prefix(whole, room);
-            proptest::prop_assert!(part.len() <= room || part.len() == whole.len());
-            let back: String = serde_json::from_str(&format!("\"{part}\"")).unwrap();
-            proptest::prop_assert!(text.starts_with(&back));
-        }
-
-        #[test]
-        fn no_content_makes_it_panic_or_leave_its_line(content in "\\PC{0,80}", dropped in 0_u64..3) {
-            for kind in [Kind::Stream, Kind::ExecuteResult, Kind::Error, Kind::ExecuteInput] {
-                let message = Message { dropped, ..message(kind, &content) };
-                parsed(&Told::default().lines(&message));
-            }
-        }
-    }
-}
+mod tests;

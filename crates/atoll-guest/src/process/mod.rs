@@ -16,11 +16,12 @@
 //! - [`command`]: one running command: its output, input and end;
 //!   [`audience`]: who follows it.
 //! - [`stream`]: nonblocking reads and writes of pipes and terminals.
-//! - [`tree`]: finds and ends descendants.
+//! - [`tree`]: finds and ends descendants; [`identity`]: which process a number means.
 //! - [`service`]: the RPC service over all of it.
 
 pub(crate) mod audience;
 pub(crate) mod command;
+pub(crate) mod identity;
 pub(crate) mod launch;
 pub(crate) mod reaper;
 pub(crate) mod service;

@@ -224,6 +224,11 @@ fn enter_session(order: &Order) -> io::Result<()> {
     // Where the kernel offers no such file the command is merely as likely
     // to be ended for memory as we are.
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
+    // PID 1 may come first at the processor, so that it can end what is too
+    // much; what it starts may not.
+    if rustix::process::getpriority_process(None).is_ok_and(|nice| nice < 0) {
+        rustix::process::setpriority_process(None, 0)?;
+    }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     Ok(())
 }

@@ -23,16 +23,21 @@ const SESSION_STOP_BOUND: Duration = Duration::from_secs(10);
 /// Stack of the thread that looks at `/proc`.
 const STACK_BYTES: usize = 256 * 1024;
 
+/// Fields of `/proc/PID/stat` between the session and the moment of the start.
+const STARTED_AFTER_SESSION: usize = 15;
+
 /// Wait between two looks at `/proc`.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// One process as `/proc` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry {
+pub(super) struct Entry {
     pid: i32,
-    parent: i32,
+    pub(super) parent: i32,
     session: i32,
     dead: bool,
+    /// When it began, in ticks since the boot.
+    pub(super) started: u64,
 }
 
 /// Whom a hunt is for.
@@ -60,9 +65,27 @@ pub(crate) async fn kill_session(leader: i32) -> bool {
     hunt_down(Prey::Session(leader)).await
 }
 
-/// How many processes are in the session that `leader` began.
-pub(crate) fn session_size(leader: i32) -> usize {
-    in_session(&entries(), leader).len()
+/// How many processes are in the session that `leader` began, and below it.
+/// All, where that cannot be found out.
+pub(crate) async fn session_size(leader: i32) -> usize {
+    on_a_thread(move || in_session(&entries(), leader).len())
+        .await
+        .unwrap_or(usize::MAX)
+}
+
+/// How many processes are below `root`. All, where that cannot be found out.
+pub(crate) async fn size_below(root: i32) -> usize {
+    on_a_thread(move || below(&entries(), root).len())
+        .await
+        .unwrap_or(usize::MAX)
+}
+
+/// The process that has this number now, dead or alive.
+pub(super) fn entry(pid: i32) -> Option<Entry> {
+    if pid <= 0 {
+        return None;
+    }
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// Ends everything this process started, directly or not.
@@ -85,24 +108,16 @@ async fn kill_below(root: i32) -> bool {
 /// Looks and kills until nothing is left, on a thread of its own: a look at
 /// thousands of processes takes long enough for others to notice.
 async fn hunt_down(prey: Prey) -> bool {
-    let (answer, result) = oneshot::channel();
-    let thread = std::thread::Builder::new()
-        .name("tree-kill".to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(move || {
-            let mut hunt = Hunt::new(prey);
-            let gone = loop {
-                match hunt.look() {
-                    Some(gone) => break gone,
-                    None => std::thread::sleep(LOOK_AGAIN),
-                }
-            };
-            // Whoever asked may have gone away.
-            let _ = answer.send(gone);
-        });
-    if thread.is_ok()
-        && let Ok(gone) = result.await
-    {
+    let hunted = on_a_thread(move || {
+        let mut hunt = Hunt::new(prey);
+        loop {
+            match hunt.look() {
+                Some(gone) => return gone,
+                None => std::thread::sleep(LOOK_AGAIN),
+            }
+        }
+    });
+    if let Some(gone) = hunted.await {
         return gone;
     }
     // Where no thread can be made there is all the more reason to kill.
@@ -113,6 +128,19 @@ async fn hunt_down(prey: Prey) -> bool {
             None => tokio::time::sleep(LOOK_AGAIN).await,
         }
     }
+}
+
+/// Does what looks at all processes beside everything else; `None` where no
+/// thread can be made.
+async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (answer, result) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("tree".to_owned())
+        .stack_size(STACK_BYTES)
+        // Whoever asked may have gone away.
+        .spawn(move || answer.send(work()).is_ok())
+        .ok()?;
+    result.await.ok()
 }
 
 /// The end of everything below one process, look by look.
@@ -186,17 +214,25 @@ pub(crate) fn send(pid: i32, signal: Signal) {
 
 /// Pids below `root` that are not dead, in no order.
 fn below(entries: &[Entry], root: i32) -> Vec<i32> {
+    let mut found = below_all(entries, vec![root]);
+    found.remove(&root);
+    found.into_iter().collect()
+}
+
+/// Pids below any of `parents` that are not dead, in one pass however many
+/// there are: what forks without end makes thousands.
+fn below_all(entries: &[Entry], mut parents: Vec<i32>) -> HashSet<i32> {
     let mut children: HashMap<i32, Vec<&Entry>> = HashMap::new();
     for entry in entries {
         children.entry(entry.parent).or_default().push(entry);
     }
-    let (mut found, mut parents) = (Vec::new(), vec![root]);
+    let mut found = HashSet::new();
     while let Some(parent) = parents.pop() {
         // Taken out, so that no look can go in circles.
         for entry in children.remove(&parent).unwrap_or_default() {
             parents.push(entry.pid);
-            if !entry.dead && entry.pid != root {
-                found.push(entry.pid);
+            if !entry.dead {
+                found.insert(entry.pid);
             }
         }
     }
@@ -205,13 +241,9 @@ fn below(entries: &[Entry], root: i32) -> Vec<i32> {
 
 /// Pids of a session, and below it, that are not dead, in no order.
 fn in_session(entries: &[Entry], leader: i32) -> Vec<i32> {
-    let mut found: HashSet<i32> = HashSet::new();
-    for member in entries.iter().filter(|entry| entry.session == leader) {
-        if !member.dead {
-            found.insert(member.pid);
-        }
-        found.extend(below(entries, member.pid));
-    }
+    let members = || entries.iter().filter(|entry| entry.session == leader);
+    let mut found = below_all(entries, members().map(|member| member.pid).collect());
+    found.extend(members().filter(|member| !member.dead).map(|one| one.pid));
     found.into_iter().collect()
 }
 
@@ -255,6 +287,10 @@ fn parse_stat(stat: &[u8]) -> Option<Entry> {
         parent,
         session,
         dead: matches!(state, "Z" | "X" | "x"),
+        started: rest
+            .nth(STARTED_AFTER_SESSION)
+            .and_then(|ticks| ticks.parse().ok())
+            .unwrap_or_default(),
     })
 }
 
@@ -265,12 +301,13 @@ mod tests {
     #[test]
     fn names_cannot_confuse_the_reader() {
         assert_eq!(
-            parse_stat(b"42 (a) R 1) S 7 42 42 0"),
+            parse_stat(b"42 (a) R 1) S 7 42 42 0 -1 1 2 3 4 5 6 7 8 9 10 11 12 13 99 14"),
             Some(Entry {
                 pid: 42,
                 parent: 7,
                 session: 42,
-                dead: false
+                dead: false,
+                started: 99,
             })
         );
         assert_eq!(
@@ -279,7 +316,8 @@ mod tests {
                 pid: 43,
                 parent: 7,
                 session: 9,
-                dead: true
+                dead: true,
+                started: 0,
             })
         );
         assert_eq!(parse_stat(b"nonsense"), None);
@@ -292,6 +330,7 @@ mod tests {
             parent,
             session: if pid > 3 { 3 } else { 1 },
             dead,
+            started: 0,
         };
         let entries = [
             entry(5, 4, false),
@@ -314,5 +353,20 @@ mod tests {
         let mut found = in_session(&entries, 3);
         found.sort_unstable();
         assert_eq!(found, [2, 5]);
+    }
+
+    #[test]
+    fn a_session_of_very_many_is_looked_at_once() {
+        // With one look for each of them this would take hours.
+        let entries: Vec<Entry> = (2..200_002)
+            .map(|pid| Entry {
+                pid,
+                parent: pid - 1,
+                session: 2,
+                dead: false,
+                started: 0,
+            })
+            .collect();
+        assert_eq!(in_session(&entries, 2).len(), entries.len());
     }
 }

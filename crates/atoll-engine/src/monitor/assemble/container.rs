@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, setpriority_process, setrlimit};
 
 use super::{Foundation, Started, save_bundle, write_top_layer};
 use crate::bundle::{BundlePaths, container};
@@ -48,6 +48,9 @@ const MASKED_SYSFS: &[&CStr] = &[
 /// `core_pattern`, which 1 does not.
 const CORE_LIMIT: u64 = 1;
 const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
+
+/// The highest priority that there is.
+const FIRST_PRIORITY: i32 = -20;
 
 /// A container that waits for its start.
 pub(super) struct Created {
@@ -117,6 +120,7 @@ pub(super) fn create(
         .and_then(|()| cgroup.forbid_swap())
         .map_err(|error| Failure::new("cannot complete the cgroup", &error))?;
     adjust(spec, cgroup, &init_fd, scratch)?;
+    prefer(pid);
     Ok(Created {
         runtime,
         name,
@@ -139,6 +143,17 @@ impl Created {
             entrance: Entrance::Loopback,
             exhaustion: None,
         })
+    }
+}
+
+/// Lets PID 1 come first at the processors of its sandbox: it is the one that ends what
+/// forks without end, and would otherwise get a thousandth of them. Only within the
+/// sandbox, whose share is its cgroup's, and not for what PID 1 starts: it takes this
+/// away, and nobody inside can give it to himself (`limit_own_resources`).
+fn prefer(init: i32) {
+    if let Some(init) = Pid::from_raw(init) {
+        // A host whose root may not do that has sandboxes that recover slower.
+        let _ = setpriority_process(Some(init), FIRST_PRIORITY);
     }
 }
 
@@ -165,6 +180,7 @@ fn limit_own_resources(limits: &Limits) -> Result<(), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::new("cannot set the limits of processes", error);
     set(Resource::Nofile, limits.open_files).map_err(|error| failed(&error))?;
+    set(Resource::Nice, 0).map_err(|error| failed(&error))?;
     match set(Resource::Core, CORE_LIMIT) {
         // `sudo` lowers the hard limit to 0, and a root without `CAP_SYS_RESOURCE`
         // cannot raise it. Where dumps are files, 0 is as good.
