@@ -65,8 +65,8 @@ fn read(home: &TestHome, name: &str) -> Value {
 /// the form in which it would write it.
 fn jupyter_says(home: &TestHome, name: &str) -> String {
     let program = "
-import sys, nbformat
-text = open(sys.argv[1], encoding='utf-8').read()
+import pathlib, sys, nbformat
+text = pathlib.Path(sys.argv[1]).read_text(encoding='utf-8')
 book = nbformat.reads(text, as_version=4)
 nbformat.validate(book)
 if nbformat.writes(book) + '\\n' != text: print('it would write it otherwise')
