@@ -12,7 +12,7 @@ use crate::workspace;
 /// The benchmark of the code interpreter, and what it runs in.
 const RUN_CODE: &str = "run_code";
 const RUN_CODE_TEMPLATES: [&str; 2] = [
-    "templates/code-interpreter-v1-tiny.toml",
+    "code-interpreter-v1-tiny",
     "crates/atoll/benches/run_code/template.toml",
 ];
 

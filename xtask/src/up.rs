@@ -15,8 +15,7 @@ use crate::workspace;
 /// How the server's first line begins when it is ready.
 const READY: &str = "serving on ";
 
-/// The quickest template to build that can draw, and what it is called.
-const PLOT_SPEC: &str = "templates/code-interpreter-v1-tiny.toml";
+/// The quickest template to build that can draw.
 const PLOT_TEMPLATE: &str = "code-interpreter-v1-tiny";
 
 /// Does everything, and goes on serving.
@@ -58,10 +57,10 @@ pub(crate) fn up(choice: &UpChoice) -> Outcome<ExitCode> {
         .context(|| "the example did not run".to_owned())
         .map_err(|failure| failure.hint(atoll.doctor()))?;
 
-    step("making a template with kernels and matplotlib (two or three minutes the first time)");
+    step("making a template with kernels and matplotlib (a minute or two the first time)");
     atoll
         .command()
-        .args(["template", "build", PLOT_SPEC])
+        .args(["template", "build", PLOT_TEMPLATE])
         .run()
         .map_err(|failure| {
             failure.hint(
