@@ -20,6 +20,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        commands, output, files and watches beside plain ones
   cargo xtask bench net [--rounds N] [--mib N] [--count N]
                                        throughput and connections of a sandbox beside a bare pair
+  cargo xtask bench run-code [--count N] [--cold N]
+                                       cells beside jupyter_client and a bridge to Jupyter
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
   cargo xtask bench start --tier gvisor [--count N]
@@ -137,9 +139,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             arguments: arguments.by_ref().collect(),
         },
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("api" | "guest" | "net" | "start")) => {
+            Some(name @ ("api" | "guest" | "net" | "run-code" | "start")) => {
                 let rest: Vec<String> = arguments.by_ref().collect();
-                bench(name, rest)?
+                bench(&name.replace('-', "_"), rest)?
             }
             Some(other) => return Err(misuse(format!("there is no benchmark `{other}`"))),
             None => return Err(misuse("`bench` needs the name of a benchmark")),

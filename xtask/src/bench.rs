@@ -9,6 +9,13 @@ use crate::progress::step;
 use crate::test;
 use crate::workspace;
 
+/// The benchmark of the code interpreter, and what it runs in.
+const RUN_CODE: &str = "run_code";
+const RUN_CODE_TEMPLATES: [&str; 2] = [
+    "code-interpreter-v1-tiny",
+    "crates/atoll/benches/run_code/template.toml",
+];
+
 /// Builds the benchmark `name` and runs it with `arguments` on the template `base`.
 pub(crate) fn bench(name: &str, arguments: &[String]) -> Outcome<ExitCode> {
     packages::install(&[packages::RUN, packages::TEST, packages::BENCH])?;
@@ -22,18 +29,28 @@ pub(crate) fn bench(name: &str, arguments: &[String]) -> Outcome<ExitCode> {
 
     step("making the template `base`");
     let binary = workspace::target().join("release/atoll");
-    let atoll = || Program::root(&binary).arg("--home").arg(&home);
+    let atoll = || {
+        Program::root(&binary)
+            .directory(workspace::root())
+            .arg("--home")
+            .arg(&home)
+    };
     atoll().args(["template", "build", "base"]).run()?;
     // Also unpacks the guest into the home.
     atoll()
         .args(["run", "--lang", "bash", "--code", "true"])
         .run()?;
 
+    let mut run = cargo().arg("--").args(arguments).env("ATOLL_HOME", &home);
+    if name == RUN_CODE {
+        test::clients::install()?;
+        run = run.env("ATOLL_TEST_CLIENTS", test::clients::directory());
+        for spec in RUN_CODE_TEMPLATES {
+            step(format_args!("making the template of `{spec}`"));
+            atoll().args(["template", "build", spec]).run()?;
+        }
+    }
     step(format_args!("bench {name}"));
-    cargo()
-        .arg("--")
-        .args(arguments)
-        .env("ATOLL_HOME", &home)
-        .run()?;
+    run.run()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,9 @@ use crate::workspace;
 /// How the server's first line begins when it is ready.
 const READY: &str = "serving on ";
 
+/// The quickest template to build that can draw.
+const PLOT_TEMPLATE: &str = "code-interpreter-v1-tiny";
+
 /// Does everything, and goes on serving.
 pub(crate) fn up(choice: &UpChoice) -> Outcome<ExitCode> {
     packages::install(&[packages::RUN, packages::CLIENTS])?;
@@ -54,10 +57,34 @@ pub(crate) fn up(choice: &UpChoice) -> Outcome<ExitCode> {
         .context(|| "the example did not run".to_owned())
         .map_err(|failure| failure.hint(atoll.doctor()))?;
 
+    step("making a template with kernels and matplotlib (a minute or two the first time)");
+    atoll
+        .command()
+        .args(["template", "build", PLOT_TEMPLATE])
+        .run()
+        .map_err(|failure| {
+            failure.hint(
+                "the lines above say which step failed; the same command goes on where it stopped",
+            )
+        })?;
+
     let python = install_sdk()?;
     let server = Server::start(&atoll)?;
     step("running examples/quickstart.py with E2B's Python SDK");
-    demonstrate(&atoll, &python)?;
+    demonstrate(
+        &atoll,
+        Program::new(&python).arg(workspace::example("quickstart.py")),
+    )?;
+    step("drawing examples/sine.py with E2B's code interpreter SDK");
+    let plot = workspace::target().join("sine.png");
+    demonstrate(
+        &atoll,
+        Program::new(&python)
+            .arg(workspace::example("sine.py"))
+            .args(["--template", PLOT_TEMPLATE, "--output"])
+            .arg(&plot),
+    )?;
+    step(format_args!("the plot is in {}", short(&plot)));
     if choice.once {
         return server.stop(&atoll);
     }
@@ -69,6 +96,7 @@ pub(crate) fn up(choice: &UpChoice) -> Outcome<ExitCode> {
         short(&python)
     );
     eprintln!("    {prefix} run -c 'print(6*7)' --lang python");
+    eprintln!("    {prefix} repl --template {PLOT_TEMPLATE}");
     eprintln!("    {prefix} shell \"$({prefix} create)\"");
     eprintln!("    {prefix} doctor");
     server.wait()
@@ -117,9 +145,11 @@ fn install_sdk() -> Outcome<PathBuf> {
     let directory = workspace::target().join("examples-python");
     let python = directory.join("bin/python");
     let wanted = workspace::example("requirements.txt");
-    let installed = Program::new(&python).args(["-c", "import e2b"]).succeeds();
+    let installed = Program::new(&python)
+        .args(["-c", "import e2b, e2b_code_interpreter"])
+        .succeeds();
     if !installed {
-        step("installing E2B's Python SDK");
+        step("installing E2B's Python SDKs");
         Program::new("python3")
             .args(["-m", "venv"])
             .arg(&directory)
@@ -133,10 +163,9 @@ fn install_sdk() -> Outcome<PathBuf> {
     Ok(python)
 }
 
-/// Runs the example with the variables that the server's own user would set.
-fn demonstrate(atoll: &Atoll, python: &Path) -> Outcome<()> {
+/// Runs an example with the variables that the server's own user would set.
+fn demonstrate(atoll: &Atoll, program: Program) -> Outcome<()> {
     let variables = atoll.command().arg("env").read()?;
-    let program = Program::new(python).arg(workspace::example("quickstart.py"));
     variables
         .lines()
         .filter_map(|line| line.strip_prefix("export ")?.split_once('='))

@@ -7,18 +7,19 @@
 mod support;
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use atoll_client::{Client, CreateOptions, Endpoint, ProcessEvent, Sandbox};
+use atoll_client::{CreateOptions, ProcessEvent, Sandbox};
 use atoll_control::LiveSandbox;
 use atoll_guest_client::{Lanes, LocalFile};
-use support::{Bench, Lease, Rates, Result, children, percentile};
+use support::connection::{Connection, connect};
+use support::server::Server;
+use support::{Bench, Lease, Rates, Result, children, kept, percentile, row};
 use tokio::io::AsyncReadExt as _;
 
 const MIB: usize = 1024 * 1024;
@@ -81,19 +82,6 @@ async fn measure(bench: &Bench, server: &Server, options: &Options) -> Result<()
     sandbox.kill().await?;
     live.destroy().await?;
     result
-}
-
-fn kept(kept: bool) -> &'static str {
-    if kept { "kept" } else { "BROKEN" }
-}
-
-fn row(name: &str, times: &[Duration]) {
-    println!(
-        "{name:<22} p50 {:.2?}, p95 {:.2?}, p99 {:.2?}",
-        percentile(times, 50),
-        percentile(times, 95),
-        percentile(times, 99)
-    );
 }
 
 /// Whether the same is measured without the server.
@@ -296,12 +284,6 @@ async fn ports(server: &Server, sandbox: &Sandbox, options: &Options) -> Result<
 /// Opens a connection to a service.
 type Way = Arc<dyn Fn() -> io::Result<TcpStream> + Send + Sync>;
 
-fn connect(address: &str) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
 /// Asks until an answer comes: services take a moment to start.
 fn wait_for(way: &Way, head: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(20);
@@ -343,56 +325,6 @@ fn flood(way: &Way, head: &str, options: &Options) -> Result<f64> {
     })?;
     let answered = u32::try_from(answered.into_inner())?;
     Ok(f64::from(answered) / start.elapsed().as_secs_f64())
-}
-
-/// A connection that asks the same again and again.
-struct Connection {
-    reader: BufReader<TcpStream>,
-    line: String,
-}
-
-impl Connection {
-    fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Self {
-            reader: BufReader::new(stream),
-            line: String::new(),
-        })
-    }
-
-    fn ask(&mut self, head: &str) -> io::Result<()> {
-        self.reader.get_mut().write_all(head.as_bytes())?;
-        let (mut length, mut is_chunked, mut is_first) = (0, false, true);
-        loop {
-            self.line.clear();
-            self.reader.read_line(&mut self.line)?;
-            let line = self.line.trim_end().to_ascii_lowercase();
-            if is_first && !line.starts_with("http/1.1 200") {
-                return Err(io::Error::other(format!("answered `{line}`")));
-            }
-            is_first = false;
-            if line.is_empty() {
-                break;
-            }
-            if let Some(value) = line.strip_prefix("content-length: ") {
-                length = value.parse().map_err(io::Error::other)?;
-            }
-            is_chunked |= line == "transfer-encoding: chunked";
-        }
-        if !is_chunked {
-            return io::copy(&mut self.reader.by_ref().take(length), &mut io::sink()).map(drop);
-        }
-        loop {
-            self.line.clear();
-            self.reader.read_line(&mut self.line)?;
-            let length = u64::from_str_radix(self.line.trim(), 16).map_err(io::Error::other)?;
-            let with_end = length + 2;
-            io::copy(&mut self.reader.by_ref().take(with_end), &mut io::sink())?;
-            if length == 0 {
-                return Ok(());
-            }
-        }
-    }
 }
 
 /// The network of a sandbox, entered by its first process.
@@ -467,65 +399,4 @@ impl Drop for Killed {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A server on the home of the benchmark.
-struct Server {
-    home: PathBuf,
-    address: String,
-    key: String,
-    child: Child,
-}
-
-impl Server {
-    fn start(isolation: &str) -> Result<Self> {
-        let home = support::home()?;
-        let key = atoll(&home)
-            .args(["key", "create", "--name", "bench"])
-            .output()?;
-        let key = String::from_utf8(key.stdout)?.trim().to_owned();
-        let mut child = atoll(&home)
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--json",
-                "--isolation",
-                isolation,
-            ])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = child.stdout.take().ok_or("the server has no output")?;
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
-        let announced: serde_json::Value = serde_json::from_str(&line)?;
-        let url = announced["url"]
-            .as_str()
-            .ok_or("the server has no address")?;
-        Ok(Self {
-            home,
-            address: url.trim_start_matches("http://").to_owned(),
-            key,
-            child,
-        })
-    }
-
-    fn client(&self) -> Result<Client> {
-        let url = format!("http://{}", self.address);
-        Ok(Client::new(Endpoint::new(&url, &self.key)?)?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = atoll(&self.home).args(["stop", "--kill"]).status();
-        let _ = atoll(&self.home).args(["key", "revoke", "bench"]).status();
-        let _ = self.child.wait();
-    }
-}
-
-fn atoll(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_atoll"));
-    command.arg("--home").arg(home);
-    command
 }

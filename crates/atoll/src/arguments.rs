@@ -1,9 +1,11 @@
 //! The command line: names, defaults, help and examples.
 
 pub(crate) mod remote;
+mod repl;
+mod run;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use atoll_control::isolation::Wish;
@@ -11,9 +13,12 @@ use atoll_engine::{Cidr, Limits, NetworkPolicy, Tier};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
+pub(crate) use repl::ReplArguments;
+pub(crate) use run::RunArguments;
+
 use crate::failure::Hinted;
 use crate::home::NetworkDefaults;
-use crate::quantity::{bytes, cpu_millis, duration, duration_or_none, mebibytes};
+use crate::quantity::{cpu_millis, duration, duration_or_none, mebibytes};
 
 /// Run untrusted code in strong isolation, on your own machine.
 #[derive(Debug, Parser)]
@@ -26,6 +31,9 @@ use crate::quantity::{bytes, cpu_millis, duration, duration_or_none, mebibytes};
 Examples:
   atoll run script.py                          run a program, pass its exit code on
   atoll run -c 'print(6*7)' --lang python      run a line of code
+  atoll run --rich plot.py                     save its plots, show its tables
+  atoll run notebook.ipynb                     run a notebook, write its outputs back
+  atoll repl                                   cells, one after the other
   atoll shell                                  a terminal in a fresh sandbox
   atoll serve                                  a server for E2B's SDKs and CLI
   atoll doctor                                 what this host offers, and what is missing"
@@ -47,6 +55,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Run a program in a fresh sandbox and show its output.
     Run(RunArguments),
+    /// Run cells in a fresh sandbox, one after the other, by hand.
+    Repl(ReplArguments),
     /// Open a terminal in a fresh sandbox, or in one of a server.
     Shell(ShellArguments),
     /// List the sandboxes of a server.
@@ -100,6 +110,7 @@ impl Command {
         match self {
             Self::Shell(shell) => shell.running.is_none(),
             Self::Run(_)
+            | Self::Repl(_)
             | Self::Serve(_)
             | Self::Template(_)
             | Self::Doctor(_)
@@ -128,8 +139,26 @@ pub(crate) enum Language {
     Python,
     #[value(alias = "js", alias = "node")]
     Javascript,
+    #[value(alias = "ts")]
+    Typescript,
     #[value(alias = "sh", alias = "shell")]
     Bash,
+    R,
+    Java,
+}
+
+impl Language {
+    /// What the code interpreter calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Javascript => "javascript",
+            Self::Typescript => "typescript",
+            Self::Bash => "bash",
+            Self::R => "r",
+            Self::Java => "java",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
@@ -168,9 +197,9 @@ impl From<Isolation> for Wish {
 /// What a sandbox is made of, the same for every command that makes one.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArguments {
-    /// Template to start from.
-    #[arg(long, short, default_value = "base", value_name = "NAME")]
-    pub(crate) template: String,
+    /// Template to start from [default: base; for cells code-interpreter-v1-slim].
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) template: Option<String>,
 
     /// How the sandbox is kept apart from the host [default: as configured, else auto].
     #[arg(long, value_enum)]
@@ -261,72 +290,6 @@ impl SandboxArguments {
             )
         })?;
         Ok(policy)
-    }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Exit status:
-  the program's own; 128 + N if signal N ended it; 124 after a timeout;
-  137 when memory ran out; 125 if Atoll itself failed.
-
-Examples:
-  atoll run script.py one two                  arguments go to the program
-  atoll run -c 'console.log(6*7)' --lang javascript
-  echo 'print(6*7)' | atoll run --lang python -
-  atoll run train.py --memory 4G --cpus 2 --timeout 1h --net full
-  atoll run fetch.py --net full --net-deny 0.0.0.0/0 --net-allow 192.0.2.0/24
-  atoll run report.py --file data.csv:data.csv --json")]
-pub(crate) struct RunArguments {
-    /// Program to run; `-` reads it from standard input.
-    #[arg(value_name = "PROGRAM", required_unless_present = "code")]
-    program: Option<String>,
-
-    /// Arguments of the program.
-    #[arg(
-        value_name = "ARGUMENT",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    arguments: Vec<String>,
-
-    /// Program text.
-    #[arg(short, long, value_name = "TEXT")]
-    pub(crate) code: Option<String>,
-
-    /// Language of the program [default: by the extension of its file].
-    #[arg(short, long, value_enum)]
-    pub(crate) lang: Option<Language>,
-
-    /// How long the program may run.
-    #[arg(long, value_parser = duration, default_value = "5m", value_name = "DURATION", help_heading = "Limits")]
-    pub(crate) timeout: Duration,
-
-    /// How much it may print.
-    #[arg(long, value_parser = bytes, default_value = "256M", value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) max_output: u64,
-
-    /// Print one JSON object at the end instead of live output.
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) sandbox: SandboxArguments,
-}
-
-impl RunArguments {
-    /// The file to run; `None` with `-c`, where the first word is an argument already.
-    pub(crate) fn program(&self) -> Option<&Path> {
-        self.program
-            .as_deref()
-            .filter(|_| self.code.is_none())
-            .map(Path::new)
-    }
-
-    /// Everything that goes to the program.
-    pub(crate) fn program_arguments(&self) -> Vec<String> {
-        let first = self.program.iter().filter(|_| self.code.is_some());
-        first.chain(&self.arguments).cloned().collect()
     }
 }
 

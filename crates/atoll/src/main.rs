@@ -1,11 +1,13 @@
 //! `atoll`: sandboxes for AI agents, in one binary.
 
 mod arguments;
+mod cells;
 mod commands;
 mod endpoint;
 mod failure;
 mod home;
 mod log;
+mod notebook;
 mod quantity;
 mod terminal;
 

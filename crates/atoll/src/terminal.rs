@@ -79,6 +79,14 @@ impl Progress {
         }
     }
 
+    /// Something that is printed by somebody else, with the moving line out of its way.
+    pub(crate) fn pause(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
     /// What is going on right now; only a terminal shows it.
     pub(crate) fn now(&mut self, text: &str) {
         if let Some(bar) = &self.bar

@@ -42,12 +42,14 @@ fn the_language_of_a_file_is_known_by_its_extension() {
     );
     home.file("four.sh", "echo $0 $((6*7)); [[ -n $BASH_VERSION ]]");
     home.file("deep/five.bash", "echo $0 42");
+    home.file("seven.ts", "const a: number = 6*7; console.log(a)");
     for (file, expected) in [
         ("one.py", "/home/user/one.py 42\n"),
         ("two.js", "two.js 42\n"),
         ("three.mjs", "function 42\n"),
         ("four.sh", "four.sh 42\n"),
         ("deep/five.bash", "five.bash 42\n"),
+        ("seven.ts", "42\n"),
     ] {
         assert_eq!(
             home.run(["run", file]),

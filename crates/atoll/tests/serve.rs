@@ -178,6 +178,27 @@ fn a_sandbox_is_made_seen_listed_and_killed() {
 }
 
 #[test]
+fn a_built_in_template_that_was_never_built_is_told_with_the_command_that_builds_it() {
+    let server = Server::start(home_for_builds());
+    for name in ["code-interpreter-v1", "code-interpreter-v1-slim"] {
+        let body = json!({"templateID": name});
+        let refused = server
+            .ask("POST", "/v2/sandboxes", Some(body))
+            .is_error(404);
+        let expected = format!(
+            "template '{name}' is not built on this server yet; its operator builds it once, with `atoll template build {name}`"
+        );
+        assert_eq!(refused, expected);
+    }
+    let body = json!({"templateID": "stranger/code-interpreter-v1"});
+    let refused = server
+        .ask("POST", "/v2/sandboxes", Some(body))
+        .is_error(404);
+    assert_eq!(refused, "template 'stranger/code-interpreter-v1' not found");
+    server.create_id(json!({}));
+}
+
+#[test]
 fn templates_that_are_not_there_are_named() {
     let server = server();
     let ask = |template: &str| {

@@ -18,6 +18,11 @@ pub enum CreateError {
     /// There is no such template.
     #[error("template '{0}' not found")]
     NoTemplate(String),
+    /// It is a built-in template that nobody has built here.
+    #[error(
+        "template '{0}' is not built on this server yet; its operator builds it once, with `atoll template build {0}`"
+    )]
+    NotBuilt(String),
     /// There is such a template, without that tag.
     #[error("tag '{tag}' of template '{name}' not found")]
     NoTag {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{CreateError, Shared};
 use crate::identity::Caller;
-use crate::templates::{CatalogError, Template, TemplateCatalog, TemplateName};
+use crate::templates::{CatalogError, Template, TemplateCatalog, TemplateName, builtin_names};
 
 /// The tag of a reference that names none, and the only one there is so far.
 const DEFAULT_TAG: &str = "default";
@@ -113,7 +113,14 @@ impl Shared {
             }
         }
         let found = reference.find(&self.foundation.catalog)?;
-        let template = found.ok_or_else(missing)?;
+        let template = match found {
+            Some(template) => template,
+            // What everybody knows to exist, and what E2B's SDK asks for unless told otherwise.
+            None if builtin_names().contains(&reference.name.as_str()) => {
+                return Err(CreateError::NotBuilt(reference.name));
+            }
+            None => return Err(missing()),
+        };
         match reference.tag.as_deref() {
             None | Some(DEFAULT_TAG) => Ok(template),
             Some(tag) => Err(CreateError::NoTag {

@@ -3,6 +3,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -66,6 +67,33 @@ pub fn builtin_names() -> &'static [&'static str] {
         "code-interpreter-v1-slim",
         "code-interpreter-v1-tiny",
     ]
+}
+
+/// How long a built-in template takes to build on a small machine, in
+/// minutes, on top of the one that it is made from; and that one.
+fn built_in_minutes(name: &str) -> Option<(RangeInclusive<u32>, Option<&'static str>)> {
+    match name {
+        "base" => Some((1..=2, None)),
+        "code-interpreter-v1-tiny" => Some((1..=2, Some("base"))),
+        "code-interpreter-v1-slim" => Some((2..=4, Some("code-interpreter-v1-tiny"))),
+        "code-interpreter-v1" => Some((3..=8, Some("code-interpreter-v1-slim"))),
+        _ => None,
+    }
+}
+
+/// How many minutes a built-in template takes to build, with everything below
+/// it that is not there yet; `None` when there is none of that name.
+#[must_use]
+pub fn builtin_minutes(name: &str, is_built: impl Fn(&str) -> bool) -> Option<RangeInclusive<u32>> {
+    let (minutes, mut parent) = built_in_minutes(name)?;
+    let (mut least, mut most) = minutes.into_inner();
+    while let Some(name) = parent.filter(|name| !is_built(name)) {
+        let (minutes, next) = built_in_minutes(name)?;
+        least += minutes.start();
+        most += minutes.end();
+        parent = next;
+    }
+    Some(least..=most)
 }
 
 /// The spec of a built-in template; `None` when there is none of that name,
@@ -141,6 +169,27 @@ mod tests {
         let base = "base".parse().unwrap();
         assert!(builtin_spec(&base, Builtin::Offline).is_some());
         assert!(builtin_spec(&"moon".parse().unwrap(), Builtin::Network).is_none());
+    }
+
+    #[test]
+    fn the_time_of_a_build_includes_what_it_stands_on() {
+        for name in builtin_names() {
+            let spec = builtin_spec(&name.parse().unwrap(), Builtin::Network);
+            let parent = match spec.unwrap().unwrap().from {
+                Source::Template(parent) => Some(parent.to_string()),
+                _ => None,
+            };
+            let (_, known) = built_in_minutes(name).unwrap();
+            assert_eq!(known.map(str::to_owned), parent, "{name}");
+        }
+        let minutes = |name, built: &[&str]| builtin_minutes(name, |name| built.contains(&name));
+        assert_eq!(minutes("base", &[]), Some(1..=2));
+        assert_eq!(minutes("code-interpreter-v1", &[]), Some(7..=16));
+        assert_eq!(
+            minutes("code-interpreter-v1", &["code-interpreter-v1-slim"]),
+            Some(3..=8)
+        );
+        assert_eq!(minutes("moon", &[]), None);
     }
 
     fn files_below(directory: &Path, found: &mut BTreeSet<PathBuf>) {

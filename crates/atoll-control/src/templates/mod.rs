@@ -26,7 +26,7 @@ mod step;
 mod workshop;
 
 pub use builder::{BuildError, BuildOptions, Builder, CacheUse, Events};
-pub use builtin::{Builtin, builtin_names};
+pub use builtin::{Builtin, builtin_minutes, builtin_names};
 pub use catalog::{CatalogError, InUse, LayersHeld, TemplateCatalog, layer_directories};
 pub use context::ContextError;
 pub use event::{BuildEvent, OutputStream};

@@ -92,7 +92,7 @@ impl From<CreateError> for ApiError {
             CreateError::TemplateReference(_) | CreateError::Wish(_) | CreateError::Traffic(_) => {
                 Self::bad_request(message)
             }
-            CreateError::NoTemplate(_) | CreateError::NoTag { .. } => {
+            CreateError::NoTemplate(_) | CreateError::NotBuilt(_) | CreateError::NoTag { .. } => {
                 Self::new(StatusCode::NOT_FOUND, message)
             }
             CreateError::TooMany(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),

@@ -1,6 +1,9 @@
 //! What the benchmarks share: sandboxes on `base`, percentiles, memory.
 #![allow(dead_code, unreachable_pub, reason = "each benchmark uses its part")]
 
+pub mod connection;
+pub mod server;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
@@ -237,4 +240,19 @@ pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     sorted.sort_unstable();
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied().unwrap_or_default()
+}
+
+/// How a promise stands.
+pub fn kept(kept: bool) -> &'static str {
+    if kept { "kept" } else { "BROKEN" }
+}
+
+/// One line of times.
+pub fn row(name: &str, times: &[Duration]) {
+    println!(
+        "{name:<22} p50 {:.2?}, p95 {:.2?}, p99 {:.2?}",
+        percentile(times, 50),
+        percentile(times, 95),
+        percentile(times, 99)
+    );
 }

@@ -18,6 +18,11 @@ use crate::arguments::SandboxArguments;
 use crate::failure::Hinted;
 use crate::home::{Home, require_root};
 
+/// What programs and shells start from, unless told otherwise.
+pub(crate) const DEFAULT_TEMPLATE: &str = "base";
+/// What cells start from: it has kernels, and what pictures are drawn with.
+pub(crate) const DEFAULT_CELL_TEMPLATE: &str = "code-interpreter-v1-slim";
+
 /// A sandbox as the user asked for it.
 pub(crate) struct Opened {
     pub(crate) live: LiveSandbox,
@@ -30,6 +35,7 @@ pub(crate) struct Opened {
 pub(crate) async fn open(
     home: &Home,
     arguments: &SandboxArguments,
+    default_template: &str,
     lifetime: Duration,
 ) -> anyhow::Result<Opened> {
     let environment = environment(&arguments.environment)?;
@@ -41,7 +47,11 @@ pub(crate) async fn open(
     check(&arguments.limits(&Limits::default()))?;
     let network = arguments.network(&home.network_defaults())?;
     require_root()?;
-    let template = ensure_template(home, &arguments.template).await?;
+    let template = ensure_template(
+        home,
+        arguments.template.as_deref().unwrap_or(default_template),
+    )
+    .await?;
     let catalog = TemplateCatalog::open(home.path())?;
     let held = catalog.hold_layers().await?;
     let default = template.resources.apply(&Limits::default());

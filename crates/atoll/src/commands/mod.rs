@@ -5,12 +5,17 @@ mod doctor;
 mod env;
 mod gc;
 mod inputs;
+mod interruption;
 mod isolation;
 mod key;
 mod local_tree;
 mod node;
+mod program;
 mod remote;
+mod repl;
 mod run;
+mod run_notebook;
+mod run_rich;
 mod selftest;
 mod serve;
 mod shell;
@@ -44,6 +49,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Run(options) => {
             let home = Home::open(arguments.home)?.verbose(arguments.verbose);
             asynchronous(run::run(&home, &options))
+        }
+        Command::Repl(options) => {
+            let home = Home::open(arguments.home)?.verbose(arguments.verbose);
+            asynchronous(repl::repl(&home, &options))
         }
         Command::Shell(options) if options.running.is_some() => {
             let home = Home::without_sandboxes(arguments.home)?;

@@ -1,6 +1,6 @@
 //! `atoll run`: one program, one fresh sandbox, its output and its exit code.
 
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,27 +8,21 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use atoll_control::outcome::{EVIDENCE_BYTES, explain};
 use atoll_engine::{Outcome, SandboxError, Stats, Tier};
-use atoll_guest_client::{Command, ExitStatus, GuestError, ProcessEvent, ProcessInput};
+use atoll_guest_client::{ExitStatus, GuestError, ProcessEvent, ProcessInput};
 use serde::Serialize;
 
-use super::inputs::{self, Opened};
-use crate::arguments::{Language, RunArguments};
-use crate::failure::{self, Hinted};
+use super::inputs::{self, DEFAULT_TEMPLATE, Opened};
+use super::interruption::Interruption;
+use super::program::Program;
+use super::{run_notebook, run_rich};
+use crate::arguments::RunArguments;
+use crate::failure;
 use crate::home::Home;
 
-/// Program text beyond this is data in disguise.
-const PROGRAM_LIMIT: u64 = 16 * 1024 * 1024;
 /// What a sandbox may live beyond the timeout of its program: copying in, cleaning up.
-const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
+pub(super) const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
 /// How much output `--json` keeps of each stream.
 const JSON_OUTPUT_LIMIT: usize = 8 * 1024 * 1024;
-
-/// What to run, checked before anything is made.
-struct Program {
-    text: Vec<u8>,
-    name: String,
-    language: Language,
-}
 
 /// The one object that `--json` prints.
 #[derive(Serialize)]
@@ -48,11 +42,18 @@ struct RunReport<'a> {
 }
 
 pub(crate) async fn run(home: &Home, arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    arguments.check()?;
+    if let Some(path) = arguments.notebook() {
+        return run_notebook::run(home, arguments, path).await;
+    }
     let program = Program::read(arguments)?;
+    if arguments.rich {
+        return run_rich::run(home, arguments, &program).await;
+    }
     let lifetime = arguments.timeout + LIFETIME_MARGIN;
     let mut interrupted = Interruption::listen()?;
     let opened = tokio::select! {
-        opened = inputs::open(home, &arguments.sandbox, lifetime) => opened?,
+        opened = inputs::open(home, &arguments.sandbox, DEFAULT_TEMPLATE, lifetime) => opened?,
         // The monitor notices that its client is gone and removes what it made.
         code = interrupted.next() => return Ok(code),
     };
@@ -71,139 +72,6 @@ pub(crate) async fn run(home: &Home, arguments: &RunArguments) -> anyhow::Result
         Err(error) => return Err(error).context("the sandbox could not be removed completely"),
     }
     finished.show(&opened, arguments)
-}
-
-/// Ctrl-C and SIGTERM, and the exit status each of them means.
-struct Interruption {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Interruption {
-    fn listen() -> anyhow::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    async fn next(&mut self) -> ExitCode {
-        tokio::select! {
-            _ = self.interrupt.recv() => ExitCode::from(130),
-            _ = self.terminate.recv() => ExitCode::from(143),
-        }
-    }
-}
-
-impl Program {
-    fn read(arguments: &RunArguments) -> anyhow::Result<Self> {
-        let from_input = arguments.program() == Some(Path::new("-"));
-        let (text, path) = match (&arguments.code, arguments.program()) {
-            (Some(code), _) => (code.clone().into_bytes(), None),
-            (None, Some(_)) if from_input => (
-                read_bounded(std::io::stdin().lock(), "standard input")?,
-                None,
-            ),
-            (None, Some(path)) => {
-                let name = format!("`{}`", path.display());
-                let file = std::fs::File::open(path)
-                    .with_context(|| format!("cannot read the program {name}"))?;
-                if !file.metadata()?.is_file() {
-                    return Err(Hinted::error(
-                        format!("{name} is not a file"),
-                        "name a program, or pass code with -c",
-                    ));
-                }
-                (read_bounded(file, &name)?, Some(path))
-            }
-            (None, None) => {
-                return Err(Hinted::error(
-                    "nothing to run",
-                    "name a program, or pass code with -c",
-                ));
-            }
-        };
-        if let Err(error) = std::str::from_utf8(&text) {
-            return Err(Hinted::error(
-                format!(
-                    "the program is not valid UTF-8 (byte {})",
-                    error.valid_up_to()
-                ),
-                "save it as UTF-8; pass binary data with --file",
-            ));
-        }
-        let language = arguments
-            .lang
-            .or_else(|| by_extension(path?))
-            .ok_or_else(|| {
-                Hinted::error(
-                    "cannot tell the language of the program",
-                    "add --lang python, javascript or bash",
-                )
-            })?;
-        let name = path
-            .and_then(|path| path.file_name()?.to_str())
-            .map_or_else(|| format!("program.{}", extension(language)), str::to_owned);
-        Ok(Self {
-            text,
-            name,
-            language,
-        })
-    }
-
-    fn command(&self, arguments: &[String], timeout: Duration) -> Command {
-        let (program, flag) = match self.language {
-            Language::Python => ("python3", Some("-u")),
-            Language::Javascript => ("node", None),
-            Language::Bash => ("bash", None),
-        };
-        let mut words: Vec<String> = flag.into_iter().map(str::to_owned).collect();
-        words.push(self.name.clone());
-        words.extend_from_slice(arguments);
-        Command {
-            cmd: program.to_owned(),
-            args: words,
-            stdin: true,
-            timeout: Some(timeout),
-            ..Command::default()
-        }
-    }
-}
-
-fn read_bounded(source: impl std::io::Read, name: &str) -> anyhow::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    source
-        .take(PROGRAM_LIMIT + 1)
-        .read_to_end(&mut text)
-        .with_context(|| format!("cannot read {name}"))?;
-    if text.len() as u64 > PROGRAM_LIMIT {
-        return Err(Hinted::error(
-            format!(
-                "the program in {name} is larger than {} MiB",
-                PROGRAM_LIMIT >> 20
-            ),
-            "pass data with --file SOURCE:TARGET and read it from the program",
-        ));
-    }
-    Ok(text)
-}
-
-fn by_extension(path: &Path) -> Option<Language> {
-    match path.extension()?.to_str()? {
-        "py" => Some(Language::Python),
-        "js" | "mjs" | "cjs" => Some(Language::Javascript),
-        "sh" | "bash" => Some(Language::Bash),
-        _ => None,
-    }
-}
-
-fn extension(language: Language) -> &'static str {
-    match language {
-        Language::Python => "py",
-        Language::Javascript => "js",
-        Language::Bash => "sh",
-    }
 }
 
 /// What came of a program.
@@ -465,7 +333,7 @@ impl Finished {
 }
 
 /// What a user can do about an outcome.
-fn hint(outcome: &Outcome) -> Option<String> {
+pub(super) fn hint(outcome: &Outcome) -> Option<String> {
     Some(match outcome {
         Outcome::MemoryLimit { limit_mib } => {
             format!("allow more, for example --memory {}M", limit_mib * 2)

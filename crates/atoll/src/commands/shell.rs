@@ -21,8 +21,13 @@ pub(crate) async fn shell(home: &Home, arguments: &ShellArguments) -> anyhow::Re
     terminal_session::require()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let inputs::Opened { live, template, .. } =
-        inputs::open(home, &arguments.sandbox, arguments.timeout).await?;
+    let inputs::Opened { live, template, .. } = inputs::open(
+        home,
+        &arguments.sandbox,
+        inputs::DEFAULT_TEMPLATE,
+        arguments.timeout,
+    )
+    .await?;
     let command = Command {
         cwd: Some(template.workdir.clone()),
         ..terminal_session::login_shell()

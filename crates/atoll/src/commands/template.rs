@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use atoll_control::templates::{
     BuildEvent, BuildOptions, Builder, Builtin, CacheUse, OutputStream, Template, TemplateCatalog,
-    TemplateName, TemplateSpec, builtin_names,
+    TemplateName, TemplateSpec, builtin_minutes, builtin_names,
 };
 use atoll_engine::Tier;
 use atoll_store::Digest;
@@ -35,15 +35,21 @@ pub(crate) async fn template(home: &Home, command: &TemplateCommand) -> anyhow::
 /// The template `name`, built first if it is a built-in one that is not there yet.
 pub(crate) async fn ensure_template(home: &Home, name: &str) -> anyhow::Result<Template> {
     let parsed = parse_name(name)?;
-    if let Some(template) = TemplateCatalog::open(home.path())?.get(&parsed)? {
+    let catalog = TemplateCatalog::open(home.path())?;
+    if let Some(template) = catalog.get(&parsed)? {
         return Ok(template);
     }
-    if !builtin_names().contains(&name) {
+    let is_built = |name: &str| {
+        let name = name.parse().ok();
+        name.is_some_and(|name| matches!(catalog.get(&name), Ok(Some(_))))
+    };
+    let Some(minutes) = builtin_minutes(name, is_built) else {
         return Err(unknown(home, name));
-    }
+    };
+    let (least, most) = minutes.into_inner();
     let mut screen = Screen::new();
     screen.progress.line(&format!(
-        "building the template `{name}`; this happens once and takes a minute or two"
+        "building the template `{name}`; this happens once and takes about {least} to {most} minutes"
     ));
     let options = BuildOptions::default().with_host_mirrors();
     let builder = Builder::new(home.path(), home.runtime(Tier::Container)?)?;

@@ -21,6 +21,7 @@ pub mod leftovers;
 pub mod command;
 pub mod sandboxes;
 pub mod server;
+pub mod terminal;
 
 use std::ffi::OsStr;
 use std::fs;
