@@ -14,8 +14,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 const PIPE_BYTES: usize = 1024 * 1024;
 
 /// Bytes that are written at once, when so many come: few large writes that
-/// begin where pages do. A file that was written as packets came, page by torn
-/// page, was sent out again at half the speed.
+/// begin where pages do, and not a torn one for every packet.
 const STEP_BYTES: usize = 256 * 1024;
 
 /// Which side failed.
