@@ -72,8 +72,7 @@ pub struct Running {
 }
 
 /// Wakes up a sandbox; whether it did.
-pub(crate) type Wake =
-    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+pub(crate) type Wake = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// A sandbox that is paused, and that traffic may wake up.
 pub struct Asleep {

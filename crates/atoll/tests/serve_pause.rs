@@ -167,8 +167,12 @@ fn a_paused_sandbox_holds_still_and_runs_on_where_it_stood() {
     sandbox.ask("POST", "/connect", body).expect(200);
     sandbox.ask("POST", "/resume", None).is_error(409);
 
-    sandbox.ask("POST", "/pause", Some(json!({"memory": true}))).expect(204);
-    sandbox.ask("POST", "/resume", Some(json!({"timeout": 60}))).expect(201);
+    sandbox
+        .ask("POST", "/pause", Some(json!({"memory": true})))
+        .expect(204);
+    sandbox
+        .ask("POST", "/resume", Some(json!({"timeout": 60})))
+        .expect(201);
     assert_eq!(sandbox.health(), 204);
     let healthy = Some(json!({"requireHealthyGuest": true}));
     sandbox.ask("POST", "/pause", healthy).expect(204);
@@ -182,7 +186,9 @@ fn whoever_is_there_is_sent_away_and_strangers_pause_nothing() {
     let sandbox = Sandbox::make(&server, json!({}));
     let stranger = server.key_of("others");
     let target = format!("/sandboxes/{}/pause", sandbox.id);
-    server.ask_as(&stranger, "POST", &target, None).is_error(404);
+    server
+        .ask_as(&stranger, "POST", &target, None)
+        .is_error(404);
     assert_eq!(sandbox.health(), 204);
     let without_memory = Some(json!({"memory": false}));
     let refused = sandbox.ask("POST", "/pause", without_memory.clone());
@@ -214,8 +220,13 @@ fn whoever_is_there_is_sent_away_and_strangers_pause_nothing() {
     sandbox.ask("POST", "/pause", None).expect(204);
     let mut answer = Vec::new();
     let ended = waiting.read_to_end(&mut answer);
-    assert!(ended.is_err() || !answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
-    server.ask_as(&stranger, "POST", &target, None).is_error(404);
+    assert!(
+        ended.is_err() || !answer.starts_with(b"HTTP/1.1 200"),
+        "{answer:?}"
+    );
+    server
+        .ask_as(&stranger, "POST", &target, None)
+        .is_error(404);
     let target = format!("/v2/sandboxes/{}/connect", sandbox.id);
     server
         .ask_as(&stranger, "POST", &target, Some(json!({})))
@@ -234,7 +245,9 @@ fn at_the_end_of_its_time_it_is_paused_where_that_was_asked_for() {
     eventually("its pause", || (sandbox.state() == "paused").then_some(()));
     // No traffic wakes it up, and its time is not its end.
     assert_eq!(sandbox.health(), 502);
-    sandbox.ask("POST", "/connect", Some(json!({"timeout": 100}))).expect(201);
+    sandbox
+        .ask("POST", "/connect", Some(json!({"timeout": 100})))
+        .expect(201);
     assert_eq!(server.reach(&sandbox.id, 8000, "/", &[]).status, 200);
 }
 
@@ -254,7 +267,9 @@ fn traffic_that_may_come_in_wakes_it_up() {
     // Nobody who may not come in.
     assert_eq!(server.reach(&sandbox.id, 8000, "/", &[]).status, 403);
     let forged = [("x-access-token", "0".repeat(64))];
-    let forged = forged.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let forged = forged
+        .each_ref()
+        .map(|(name, value)| (*name, value.as_str()));
     let refused = server.reach(&sandbox.id, 49983, "/files?path=/tmp/kept", &forged);
     assert_eq!(refused.status, 401, "{refused:#?}");
     assert_eq!(sandbox.state(), "paused");
@@ -292,7 +307,9 @@ fn a_pause_outlives_servers_and_the_time_that_was_left() {
     let paused = Sandbox::of(&server, &made);
     assert_eq!(paused.state(), "paused");
     assert_eq!(paused.health(), 502);
-    paused.ask("POST", "/connect", Some(json!({"timeout": 60}))).expect(201);
+    paused
+        .ask("POST", "/connect", Some(json!({"timeout": 60})))
+        .expect(201);
     assert_eq!(paused.read("/tmp/kept").body, "kept");
     paused.ask("POST", "/pause", None).expect(204);
     // What `stop --kill` ends is everything.

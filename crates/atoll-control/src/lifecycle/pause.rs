@@ -129,7 +129,9 @@ impl SandboxTask {
     ) -> Result<(Sandbox, Found), OperationError> {
         let end_at_ms = now_ms().saturating_add(millis(time));
         if self.row.state == SandboxState::Running {
-            let row = self.set_end(super::task::NewEnd::NotBefore(end_at_ms)).await?;
+            let row = self
+                .set_end(super::task::NewEnd::NotBefore(end_at_ms))
+                .await?;
             return Ok((row, Found::Running));
         }
         let resuming = Change {

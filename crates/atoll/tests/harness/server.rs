@@ -254,7 +254,11 @@ impl Server {
             ("e2b-sandbox-id", id.to_owned()),
             ("e2b-sandbox-port", port.to_string()),
         ];
-        all.extend(headers.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        all.extend(
+            headers
+                .iter()
+                .map(|(name, value)| (*name, (*value).to_owned())),
+        );
         let ask = Ask {
             method: "GET",
             target,
