@@ -8,7 +8,7 @@ import os
 import time
 
 import e2b
-from e2b import AsyncSandbox, Sandbox, SandboxQuery
+from e2b import AsyncSandbox, Sandbox, SandboxQuery, SandboxState
 
 
 def case(name):
@@ -98,8 +98,8 @@ def synchronous():
     assert sandbox.is_running() is False
     assert sandbox.pause() is False
     assert sandbox.get_info().state.value == "paused"
-    assert names(state=["paused"]) == [sandbox.sandbox_id]
-    assert sandbox.sandbox_id not in names(state=["running"])
+    assert names(state=[SandboxState.PAUSED]) == [sandbox.sandbox_id]
+    assert sandbox.sandbox_id not in names(state=[SandboxState.RUNNING])
     again = sandbox.connect(timeout=120)
     assert again.sandbox_id == sandbox.sandbox_id
     # Handles of before go on working: same name, same token.
