@@ -83,7 +83,8 @@ impl Client {
         self.opened(reply.json()?)
     }
 
-    /// Finds a sandbox again, and lets it live for at least `timeout` more.
+    /// Finds a sandbox again, wakes it up if it is paused, and lets it live for
+    /// at least `timeout` more.
     ///
     /// # Errors
     /// [`ClientError::NotFound`] when there is none.
@@ -171,6 +172,17 @@ impl Client {
     pub async fn set_timeout(&self, sandbox: &str, timeout: Duration) -> Result<(), ClientError> {
         let body = json!({ "timeout": whole_seconds(timeout) });
         self.change(Method::POST, &target(sandbox, "/timeout"), &body)
+            .await
+    }
+
+    /// Lets a sandbox hold still, with its processes and their memory, until
+    /// somebody connects to it. Whoever is there is sent away.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when there is none; [`ClientError::Api`] with
+    /// status 409 when it is paused already.
+    pub async fn pause(&self, sandbox: &str) -> Result<(), ClientError> {
+        self.change(Method::POST, &target(sandbox, "/pause"), &json!({}))
             .await
     }
 

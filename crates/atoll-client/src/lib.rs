@@ -45,7 +45,7 @@ pub use atoll_guest_client::{
     PtySize, SaveError, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
 };
 pub use atoll_protocol::rest::{
-    ListedSandbox, SandboxDetail, SandboxLogEntry, SandboxMetric, SandboxState,
+    ListedSandbox, OnTimeout, SandboxDetail, SandboxLogEntry, SandboxMetric, SandboxState,
 };
 pub use client::Client;
 pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};

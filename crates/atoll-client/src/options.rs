@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use atoll_protocol::rest::OnTimeout;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -24,6 +25,10 @@ pub struct CreateOptions {
     pub allow_internet_access: Option<bool>,
     /// What it may reach, and who may reach it.
     pub network: Option<NetworkOptions>,
+    /// What happens at the end of its time.
+    pub on_timeout: OnTimeout,
+    /// Whether traffic wakes it up when it is paused.
+    pub auto_resume: bool,
     /// The same key twice gives the same sandbox: 1 to 255 of `[a-z0-9-]`.
     pub idempotency_key: Option<String>,
 }
@@ -45,6 +50,8 @@ impl CreateOptions {
             envs: BTreeMap::new(),
             allow_internet_access: None,
             network: None,
+            on_timeout: OnTimeout::Kill,
+            auto_resume: false,
             idempotency_key: None,
         }
     }
@@ -67,6 +74,12 @@ impl CreateOptions {
         }
         if let Some(network) = &self.network {
             set("network", json!(network));
+        }
+        if self.on_timeout == OnTimeout::Pause {
+            set("autoPause", json!(true));
+        }
+        if self.auto_resume {
+            set("autoResume", json!({ "enabled": true }));
         }
         body
     }

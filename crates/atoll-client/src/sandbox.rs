@@ -118,6 +118,14 @@ impl Sandbox {
         self.client.set_timeout(self.id(), timeout).await
     }
 
+    /// Lets it hold still until [`Client::connect`] wakes it up.
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when it has ended.
+    pub async fn pause(&self) -> Result<(), ClientError> {
+        self.client.pause(self.id()).await
+    }
+
     /// Ends it.
     ///
     /// # Errors

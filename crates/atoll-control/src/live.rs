@@ -162,6 +162,22 @@ impl LiveSandbox {
         self.ask(move |sandbox| sandbox.end_after(left)).await
     }
 
+    /// Stops every process in it where it stands.
+    ///
+    /// # Errors
+    /// When the sandbox is gone or the kernel refuses; then it runs on.
+    pub async fn freeze(&self) -> Result<(), SandboxError> {
+        self.ask(|sandbox| sandbox.freeze()).await
+    }
+
+    /// Lets it run on.
+    ///
+    /// # Errors
+    /// When the sandbox is gone or the kernel refuses.
+    pub async fn thaw(&self) -> Result<(), SandboxError> {
+        self.ask(|sandbox| sandbox.thaw()).await
+    }
+
     /// Waits until its processes have ended, for as long as it takes.
     ///
     /// # Errors

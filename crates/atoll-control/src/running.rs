@@ -3,11 +3,13 @@
 //! The life cycle puts a sandbox here when it takes commands, and takes it out
 //! before it ends it, so nobody new comes in while it is being killed. Who is
 //! already in learns of the end by the [`Lifeline`](crate::identity::Lifeline)
-//! of its pass.
+//! of its pass. One that is paused is here too, where only those find it who
+//! may wake it up.
 //!
 //! **Invariant**: only the life cycle writes here; everybody else reads.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use atoll_engine::{Limits, SandboxId};
@@ -88,37 +90,101 @@ pub struct Running {
     pub code_access: CodeAccess,
 }
 
+/// Wakes up a sandbox; whether it did.
+pub(crate) type Wake = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
+
+/// A sandbox that is paused, and that traffic may wake up.
+pub struct Asleep {
+    /// As it will be.
+    pub sandbox: Arc<Running>,
+    wake: Wake,
+}
+
+impl Asleep {
+    /// Wakes it up, or waits for somebody else who does; whether it runs then.
+    pub async fn wake(&self) -> bool {
+        (self.wake)().await
+    }
+}
+
+/// Where a sandbox stands.
+enum Presence {
+    Awake(Arc<Running>),
+    Asleep {
+        sandbox: Arc<Running>,
+        /// When traffic may wake it up.
+        wake: Option<Wake>,
+    },
+}
+
 /// All sandboxes that run right now, by name.
 #[derive(Default)]
 pub struct RunningSandboxes {
-    by_id: RwLock<HashMap<String, Arc<Running>>>,
+    by_id: RwLock<HashMap<String, Presence>>,
 }
 
 impl RunningSandboxes {
     /// The sandbox of that name, if it runs.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<Arc<Running>> {
-        self.by_id
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(id)
-            .cloned()
+        match self.read().get(id)? {
+            Presence::Awake(sandbox) => Some(Arc::clone(sandbox)),
+            Presence::Asleep { .. } => None,
+        }
+    }
+
+    /// The sandbox of that name, if it is paused and traffic may wake it up.
+    #[must_use]
+    pub fn asleep(&self, id: &str) -> Option<Asleep> {
+        match self.read().get(id)? {
+            Presence::Asleep {
+                sandbox,
+                wake: Some(wake),
+            } => Some(Asleep {
+                sandbox: Arc::clone(sandbox),
+                wake: Arc::clone(wake),
+            }),
+            Presence::Awake(_) | Presence::Asleep { wake: None, .. } => None,
+        }
+    }
+
+    /// The sandbox of that name, awake or asleep.
+    pub(crate) fn known(&self, id: &str) -> Option<Arc<Running>> {
+        match self.read().get(id)? {
+            Presence::Awake(sandbox) | Presence::Asleep { sandbox, .. } => {
+                Some(Arc::clone(sandbox))
+            }
+        }
     }
 
     /// Lets everybody reach `sandbox`, in place of what had its name.
     pub fn insert(&self, sandbox: Arc<Running>) {
-        self.by_id
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(sandbox.id.as_str().to_owned(), sandbox);
+        self.put(sandbox.id.as_str().to_owned(), Presence::Awake(sandbox));
+    }
+
+    /// Lets nobody reach `sandbox` but to wake it up, if that may be.
+    pub(crate) fn lay_down(&self, sandbox: Arc<Running>, wake: Option<Wake>) {
+        let id = sandbox.id.as_str().to_owned();
+        self.put(id, Presence::Asleep { sandbox, wake });
     }
 
     /// Lets nobody new in.
-    pub fn remove(&self, id: &SandboxId) -> Option<Arc<Running>> {
+    pub fn remove(&self, id: &SandboxId) {
         self.by_id
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .remove(id.as_str())
+            .remove(id.as_str());
+    }
+
+    fn put(&self, id: String, presence: Presence) {
+        self.by_id
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, presence);
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Presence>> {
+        self.by_id.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

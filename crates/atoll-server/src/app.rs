@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_control::identity::Access;
-use atoll_control::running::RunningSandboxes;
+use atoll_control::running::{Running, RunningSandboxes};
 use atoll_guest_client::Service;
 use atoll_protocol::{CODE_PORT, ENVD_PORT, PASSAGE_PORT};
 use axum::extract::ConnectInfo;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 
@@ -17,7 +17,7 @@ use crate::body::{AnswerBody, Broken, streamed};
 use crate::crowd::Crowd;
 use crate::data_plane::DataPlane;
 use crate::listener::{Bounds, Client, ClientBody};
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, check_traffic_token};
 use crate::routing::{self, Destination, Names};
 use crate::silence::Talkative;
 
@@ -98,7 +98,7 @@ impl App {
             }
             _ => {}
         }
-        let Some(sandbox) = self.running.get(&id) else {
+        let Some(sandbox) = self.reached(&id, request.headers()).await else {
             return Ok(Failure::SandboxNotFound.answer(&id, request.headers()));
         };
         match port {
@@ -115,6 +115,19 @@ impl App {
                 self.proxy.pass(visit, request).await
             }
         }
+    }
+
+    /// The sandbox `id`, woken up if it is paused and who asks may do that.
+    async fn reached(&self, id: &str, asked: &HeaderMap) -> Option<Arc<Running>> {
+        if let Some(sandbox) = self.running.get(id) {
+            return Some(sandbox);
+        }
+        let asleep = self.running.asleep(id)?;
+        // Who may not come in is told so by the proxy, and wakes nobody up.
+        if check_traffic_token(&asleep.sandbox, asked).is_ok() && !asleep.wake().await {
+            return None;
+        }
+        Some(asleep.sandbox)
     }
 
     async fn control(&self, request: Request<ClientBody>, client: &Client) -> Response<AnswerBody> {

@@ -75,6 +75,10 @@ pub(crate) enum Command {
     Inspect(remote::InspectArguments),
     /// Change how long a sandbox of a server lives.
     Timeout(remote::TimeoutArguments),
+    /// Let sandboxes of a server hold still, with everything in them.
+    Pause(remote::PauseArguments),
+    /// Let paused sandboxes of a server run on.
+    Resume(remote::ResumeArguments),
     /// Serve sandboxes to E2B's SDKs and CLI.
     Serve(ServeArguments),
     /// Print the variables that lead E2B's clients to the server of this home.
@@ -124,6 +128,8 @@ impl Command {
             | Self::Kill(_)
             | Self::Inspect(_)
             | Self::Timeout(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
             | Self::Env(_)
             | Self::Stop(_)
             | Self::Ca(_)

@@ -63,6 +63,8 @@ fn the_python_sdk_makes_finds_changes_and_ends_sandboxes() {
         "kill",
         "errors",
         "what is not there",
+        "pause and resume",
+        "auto-pause and auto-resume",
         "asynchronous",
     ];
     run(command, &server, &cases);
@@ -92,6 +94,7 @@ fn the_javascript_sdk_makes_finds_changes_and_ends_sandboxes() {
         "kill",
         "errors",
         "what is not there",
+        "pause and resume",
     ];
     run(command, &server, &cases);
 }

@@ -35,6 +35,8 @@ struct Acknowledged {
     made: Option<Value>,
     end: Option<Value>,
     closed: bool,
+    paused: bool,
+    resumed: bool,
     killed: bool,
 }
 
@@ -63,6 +65,11 @@ fn live(server: &Server, known: &mut Acknowledged) -> std::io::Result<()> {
     let network = json!({"allow_internet_access": false});
     ask("PUT", &format!("{target}/network"), Some(network))?.expect(204);
     known.closed = true;
+    ask("POST", &format!("{target}/pause"), None)?.expect(204);
+    known.paused = true;
+    let timeout = json!({"timeout": 500});
+    ask("POST", &format!("/v2{target}/connect"), Some(timeout))?.expect(201);
+    known.resumed = true;
     ask("DELETE", &target, None)?.expect(204);
     known.killed = true;
     Ok(())
@@ -225,9 +232,20 @@ fn check_acknowledged(
         detail["envdAccessToken"], made["envdAccessToken"],
         "{point}"
     );
-    if let Some(end) = &known.end {
-        assert_eq!(detail["endAt"], *end, "{point}");
+    let is_paused = detail["state"] == json!("paused");
+    match (known.paused, known.resumed) {
+        // Pausing may have been under way, and is finished or undone.
+        (false, _) if !is_paused => {
+            if let Some(end) = &known.end {
+                assert_eq!(detail["endAt"], *end, "{point}");
+            }
+        }
+        (false, _) => assert!(known.closed, "{point}: nobody asked for a pause"),
+        // Waking up may have been under way.
+        (true, false) => {}
+        (true, true) => assert!(!is_paused, "{point}: it was woken up"),
     }
+    check_reach(server, id, is_paused, point);
     // What it may reach is what is told, also when the crash came in between.
     let is_closed = detail["allowInternetAccess"] == json!(false);
     assert!(is_closed || !known.closed, "{point}");
@@ -237,4 +255,15 @@ fn check_acknowledged(
         json!({"mode": "full"})
     };
     assert_eq!(policy(server, id), expected, "{point}");
+}
+
+/// Whether it can be reached is what is told, and what holds still can be woken up.
+fn check_reach(server: &Server, id: &str, is_paused: bool, point: &str) {
+    let health = || server.health(id).status;
+    if is_paused {
+        assert_eq!(health(), 502, "{point}");
+        let target = format!("/v2/sandboxes/{id}/connect");
+        server.ask("POST", &target, Some(json!({}))).expect(201);
+    }
+    assert_eq!(health(), 204, "{point}");
 }

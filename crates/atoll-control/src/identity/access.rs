@@ -45,7 +45,7 @@ pub enum Over {
     KeyRevoked,
     /// The time of the key is over.
     KeyExpired,
-    /// The sandbox has ended.
+    /// The sandbox has ended, or holds still.
     SandboxEnded,
 }
 
@@ -274,6 +274,15 @@ impl Access {
     pub fn end_of(&self, sandbox: &SandboxId) -> Option<SandboxEnd> {
         let ended = self.lock().sandboxes.get(sandbox)?.ended.subscribe();
         Some(SandboxEnd { ended })
+    }
+
+    /// Ends whatever is open to a sandbox. Its tokens stay: they open it again
+    /// when it is back.
+    pub fn break_off(&self, sandbox: &SandboxId) {
+        if let Some(reachable) = self.lock().sandboxes.get_mut(sandbox) {
+            let before = std::mem::replace(&mut reachable.ended, watch::Sender::new(false));
+            before.send_replace(true);
+        }
     }
 
     /// Ends every token of a sandbox, and whatever its holders have open.

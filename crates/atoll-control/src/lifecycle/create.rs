@@ -224,7 +224,7 @@ impl Creation {
             metadata: Metadata(self.wish.metadata.clone()),
             limits: json(&plan.spec.limits),
             network: json(&self.wish.traffic),
-            lifecycle: json(&LifecycleView::default()),
+            lifecycle: json(&self.lifecycle()),
             sealed,
             envd_version: ENVD_VERSION.to_owned(),
             client: self.wish.client(),
@@ -240,6 +240,14 @@ impl Creation {
             idempotency.as_ref(),
         ));
         Ok(written.await?)
+    }
+
+    fn lifecycle(&self) -> LifecycleView {
+        LifecycleView {
+            pauses: self.wish.pauses,
+            auto_resumes: self.wish.auto_resumes,
+            woken_for_ms: millis(self.wish.timeout),
+        }
     }
 
     /// What became of an earlier request with the same key.
@@ -391,8 +399,8 @@ impl Creation {
             &change,
         );
         newborn.row = Step::WriteRunning.around(writing).await?;
-        let telling = live.end_after(self.wish.timeout);
-        Step::SetEnd.around(telling).await?;
+        let time = self.lifecycle().monitors_time(self.wish.timeout);
+        Step::SetEnd.around(live.end_after(time)).await?;
         let view = SandboxView::try_from(newborn.row.clone())?;
         let granting = foundation.access.grant(&self.caller, id);
         let token = Step::GrantToken.around(granting).await?;
@@ -415,7 +423,7 @@ impl Shared {
             | SandboxState::Resuming => {}
         }
         // It runs, and cannot be reached yet: its creation is in its last steps.
-        let running = foundation.running.get(sandbox);
+        let running = foundation.running.known(sandbox);
         let running = running.ok_or(CreateError::InProgress)?;
         Ok(Created {
             token: foundation.access.grant(caller, &running.id).await?,

@@ -128,6 +128,15 @@ pub enum OperationError {
     /// There is none of that name that is the caller's and runs.
     #[error("there is no such sandbox")]
     NotFound,
+    /// It is paused.
+    #[error("the sandbox is paused")]
+    Paused,
+    /// It runs.
+    #[error("the sandbox is already running")]
+    Running,
+    /// Its guest does not answer, and that was asked for.
+    #[error("the guest of the sandbox does not answer")]
+    GuestUnresponsive,
     /// It has lived as long as it may.
     #[error("Max instance length exceeded")]
     LifetimeOver,

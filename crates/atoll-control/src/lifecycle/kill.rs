@@ -14,7 +14,7 @@ impl Lifecycle {
     /// [`OperationError::NotFound`] when it is not the caller's, or is being
     /// ended already.
     pub async fn kill(&self, caller: &Caller, id: &str) -> Result<(), OperationError> {
-        let (id, _) = self.shared.running_row(caller, id).await?;
+        let (id, _) = self.shared.row(caller, id).await?;
         let (reply, answer) = oneshot::channel();
         self.shared.order(&id, Order::Kill { reply }).await?;
         answer.await.unwrap_or(Err(OperationError::NotFound))
@@ -22,8 +22,8 @@ impl Lifecycle {
 }
 
 impl Shared {
-    /// The row of a sandbox of `caller` that runs.
-    pub(super) async fn running_row(
+    /// The row of a sandbox of `caller` that runs or is paused.
+    pub(super) async fn row(
         &self,
         caller: &Caller,
         id: &str,
@@ -32,13 +32,29 @@ impl Shared {
         let id = row.sandbox_id.parse();
         let id = id.map_err(|_| OperationError::NotFound)?;
         match row.state {
+            SandboxState::Running
+            | SandboxState::Pausing
+            | SandboxState::Paused
+            | SandboxState::Resuming => Ok((id, row)),
+            // What is on its way in or out is nobody's to use.
+            SandboxState::Creating | SandboxState::Killing => Err(OperationError::NotFound),
+        }
+    }
+
+    /// The row of a sandbox of `caller` that runs.
+    pub(super) async fn running_row(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<(SandboxId, Sandbox), OperationError> {
+        let (id, row) = self.row(caller, id).await?;
+        match row.state {
             SandboxState::Running => Ok((id, row)),
-            // Nothing pauses yet; what is on its way in or out is nobody's to use.
             SandboxState::Creating
             | SandboxState::Pausing
             | SandboxState::Paused
             | SandboxState::Resuming
-            | SandboxState::Killing => Err(OperationError::NotFound),
+            | SandboxState::Killing => Err(OperationError::Paused),
         }
     }
 

@@ -5,12 +5,16 @@
 //!               │                     ┌───┐
 //!               ▼                     ▼   │
 //!   (row) ── Creating ───────────▶ Running ┘ ── kill, end of its time ──▶ Killing ──▶ (tombstone)
-//!               │   it takes commands  │                                    ▲  │
-//!               │                      └── ended by itself ─────────────────┼──┘
-//!               └── cannot be made, or nobody waits for it any more ────────┘
+//!               │   it takes commands │  ▲ │                               ▲  ▲ │
+//!               │              pause, │  │ └── ended by itself ────────────┼──┼─┘
+//!               │     end of its time │  │ connect, traffic                │  │
+//!               │                     ▼  │                                 │  │
+//!               │               Pausing  Resuming                          │  │
+//!               │                     │  ▲                                 │  │
+//!               │                     ▼  │                                 │  │
+//!               │                    Paused ── kill, ended by itself ──────┘  │
+//!               └── cannot be made, or nobody waits for it any more ──────────┘
 //! ```
-//!
-//! `Paused`, with `Pausing` and `Resuming` around it, will lie beside `Running`.
 //!
 //! **Invariant: one task writes the state of a sandbox** (`task.rs`; while it
 //! is being made, `create.rs`). Everybody else sends it an order or reads the
@@ -26,6 +30,7 @@
 //! | `task.rs`, `ending.rs` | the one writer of a running sandbox, and its last steps |
 //! | `restart.rs` | rows against what runs: at each start, and on a timer |
 //! | `kill.rs`, `timeout.rs`, `connect.rs`, `egress.rs` | the orders that clients give |
+//! | `pause.rs` | holding still and running on, by order, at the end of its time, on traffic |
 //! | `view.rs`, `observe.rs` | what clients are told |
 //! | `sampler.rs`, `journal.rs` | what the host saw of it |
 //! | `wish.rs`, `traffic.rs`, `template_reference.rs` | what clients ask for, checked |
@@ -40,6 +45,7 @@ mod error;
 mod journal;
 mod kill;
 mod observe;
+mod pause;
 mod restart;
 mod sampler;
 mod settings;
@@ -63,8 +69,10 @@ use crate::identity::{Access, Identity};
 use crate::running::RunningSandboxes;
 use crate::templates::TemplateCatalog;
 
+pub use connect::Found;
 pub use create::Created;
 pub use error::{CreateError, OperationError};
+pub use pause::PauseCondition;
 pub use restart::{Reconciled, RestartError};
 pub use settings::Settings;
 pub use step::Step;

@@ -9,18 +9,23 @@ use super::{Created, Lifecycle, OperationError, SandboxView};
 use crate::identity::{Caller, now_ms};
 
 /// States of sandboxes that callers see.
-const VISIBLE: [SandboxState; 2] = [SandboxState::Running, SandboxState::Paused];
+const VISIBLE: [SandboxState; 4] = [
+    SandboxState::Running,
+    SandboxState::Pausing,
+    SandboxState::Paused,
+    SandboxState::Resuming,
+];
 
 /// How old the newest sample may be that is still of now.
 const RECENT_MS: i64 = 60_000;
 
 impl Lifecycle {
-    /// A running sandbox of `caller`, and the way in.
+    /// A sandbox of `caller`, running or paused, and the way in.
     ///
     /// # Errors
     /// When there is none.
     pub async fn get(&self, caller: &Caller, id: &str) -> Result<Created, OperationError> {
-        let (_, row) = self.shared.running_row(caller, id).await?;
+        let (_, row) = self.shared.row(caller, id).await?;
         self.way_in(caller, row.try_into()?).await
     }
 
@@ -53,7 +58,7 @@ impl Lifecycle {
         from_ms: i64,
         to_ms: i64,
     ) -> Result<Vec<MetricSample>, OperationError> {
-        let (id, _) = self.shared.running_row(caller, id).await?;
+        let (id, _) = self.shared.row(caller, id).await?;
         let database = &self.shared.foundation.database;
         let samples = database
             .samples(caller.tenant, id.as_str(), from_ms, to_ms)

@@ -6,6 +6,8 @@
 //! | `running` | taken up again, with its end and its policy | buried, with the recorded reason |
 //! | `creating` | undone | buried; its request may be repeated |
 //! | `killing` | ended | buried |
+//! | `paused` | taken up as it is | buried, with the recorded reason |
+//! | `pausing`, `resuming` | taken up, and paused or woken up | buried, with the recorded reason |
 //! | none | ended | |
 //!
 //! Only sandboxes that live without a client are looked at: those of `atoll
@@ -185,8 +187,14 @@ impl Shared {
                 return Fate::Left;
             }
         };
-        let is_in_order = row.state == SandboxState::Running && intention == Intention::Keep;
-        if is_in_order {
+        let is_in_order = match row.state {
+            SandboxState::Running
+            | SandboxState::Pausing
+            | SandboxState::Paused
+            | SandboxState::Resuming => true,
+            SandboxState::Creating | SandboxState::Killing => false,
+        };
+        if is_in_order && intention == Intention::Keep {
             return match self.attach(&id).await {
                 Ok(sandbox) => match self.take_up(row, sandbox, registration, orders).await {
                     Ok(()) => Fate::TakenUp,
@@ -215,17 +223,17 @@ impl Shared {
                 self.close_row(&id, &row, &Outcome::Crashed { detail })
                     .await
             }
-            SandboxState::Running | SandboxState::Killing => {
+            SandboxState::Running
+            | SandboxState::Pausing
+            | SandboxState::Paused
+            | SandboxState::Resuming
+            | SandboxState::Killing => {
                 let outcome = match self.end_engine_sandbox(&id).await {
                     Ok(Some(outcome)) => outcome,
                     Ok(None) => self.recorded_outcome(&id).await,
                     Err(Unended) => return Fate::Unended,
                 };
                 self.close_row(&id, &row, &outcome).await
-            }
-            SandboxState::Pausing | SandboxState::Paused | SandboxState::Resuming => {
-                tracing::error!("sandbox {id} is {}: this version cannot do that", row.state);
-                Fate::Left
             }
         }
     }
@@ -248,8 +256,13 @@ impl Shared {
         let live = LiveSandbox::known(sandbox, secrets.guest_token);
         // What a crash kept from being told is told again: both can be repeated.
         let left = u64::try_from(row.end_at_ms.saturating_sub(now_ms())).unwrap_or(0);
+        let time = match row.state {
+            SandboxState::Running => view.lifecycle.monitors_time(Duration::from_millis(left)),
+            // Its task says when it ends, once it runs.
+            _ => Duration::MAX,
+        };
         let telling = async {
-            live.end_after(Duration::from_millis(left)).await?;
+            live.end_after(time).await?;
             let policy = view.traffic.egress.policy(&foundation.settings.network);
             if let Ok(policy) = policy {
                 live.set_network(policy).await?;
@@ -269,7 +282,12 @@ impl Shared {
             code_access: CodeAccess::of_client(&row.client, foundation.settings.code_without_token),
         });
         foundation.access.begin_sandbox(id, row.tenant_id);
-        foundation.running.insert(Arc::clone(&running));
+        if row.state == SandboxState::Running {
+            foundation.running.insert(Arc::clone(&running));
+        } else {
+            // Its task says who may wake it up.
+            foundation.running.lay_down(Arc::clone(&running), None);
+        }
         let admitted = self.admission.enter_anyway(row.tenant_id);
         SandboxTask::start(row, running, orders, (registration, admitted));
         Ok(())

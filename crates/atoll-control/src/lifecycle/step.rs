@@ -39,6 +39,18 @@ steps! {
     WriteNetwork => "lifecycle_write_network",
     /// The kernel learns what it may reach.
     SetNetwork => "lifecycle_set_network",
+    /// The row says that it is being paused.
+    WritePausing => "lifecycle_write_pausing",
+    /// Its processes hold still.
+    Freeze => "lifecycle_freeze",
+    /// The row says that it is paused.
+    WritePaused => "lifecycle_write_paused",
+    /// The row says that it is woken up.
+    WriteResuming => "lifecycle_write_resuming",
+    /// Its processes run on.
+    Thaw => "lifecycle_thaw",
+    /// The row says that it runs again.
+    WriteResumed => "lifecycle_write_resumed",
     /// The row says that it is being ended.
     WriteKilling => "lifecycle_write_killing",
     /// Its processes, and everything it has on this host.

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::NetworkPolicy;
-use atoll_store::db::{Change, Sandbox};
+use atoll_store::db::{Change, Sandbox, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
 use super::admission::Admitted;
 use super::ending::Ending;
 use super::sampler::Sampler;
-use super::view::json;
-use super::{OperationError, Registration, Shared, Step, Traffic};
+use super::view::{json, parse};
+use super::{
+    Found, LifecycleView, OperationError, PauseCondition, Registration, Shared, Step, Traffic,
+};
 use crate::identity::now_ms;
 use crate::running::Running;
 
@@ -36,6 +38,16 @@ pub(super) enum Order {
         traffic: Box<Traffic>,
         policy: NetworkPolicy,
         reply: Reply<()>,
+    },
+    /// Holding still.
+    Pause {
+        condition: PauseCondition,
+        reply: Reply<()>,
+    },
+    /// Running on, for at least this time.
+    Resume {
+        time: Duration,
+        reply: Reply<(Sandbox, Found)>,
     },
     /// The end.
     Kill { reply: Reply<()> },
@@ -67,13 +79,18 @@ pub(super) struct SandboxTask {
     pub(super) shared: Arc<Shared>,
     pub(super) row: Sandbox,
     pub(super) running: Arc<Running>,
+    /// What happens at the end of its time.
+    pub(super) at_end: LifecycleView,
+    /// While it runs.
+    pub(super) sampler: Option<Sampler>,
     orders: mpsc::Receiver<Order>,
     /// Until the tombstone is there.
     _places: Places,
 }
 
 impl SandboxTask {
-    /// Takes over a sandbox that everybody can reach.
+    /// Takes over a sandbox that everybody can reach, or that is paused or on
+    /// its way to that or back.
     pub(super) fn start(
         row: Sandbox,
         running: Arc<Running>,
@@ -82,8 +99,11 @@ impl SandboxTask {
     ) {
         let task = Self {
             shared: Arc::clone(&places.0.shared),
+            // What cannot be read is ended at its end.
+            at_end: parse("description of its end", &row.lifecycle).unwrap_or_default(),
             row,
             running,
+            sampler: None,
             orders,
             _places: places,
         };
@@ -91,10 +111,11 @@ impl SandboxTask {
     }
 
     async fn run(mut self) {
-        let sampler = Sampler::start(&self.shared, &self.running);
         let ended = ended(Arc::clone(&self.running));
         tokio::pin!(ended);
+        self.begin().await;
         let ending = loop {
+            let is_awake = self.row.state == SandboxState::Running;
             tokio::select! {
                 biased;
                 () = &mut ended => break Ending::Found,
@@ -109,11 +130,44 @@ impl SandboxTask {
                     // The registration holds the other end for as long as this task lives.
                     None => return,
                 },
-                () = until(self.row.end_at_ms) => break Ending::TimeOver,
+                () = until(self.row.end_at_ms), if is_awake => {
+                    if !self.at_end.pauses {
+                        break Ending::TimeOver;
+                    }
+                    if let Err(error) = self.pause(PauseCondition::None).await {
+                        let id = &self.running.id;
+                        tracing::error!("sandbox {id} cannot be paused at its end: {error}");
+                        break Ending::TimeOver;
+                    }
+                }
             }
         };
-        drop(sampler);
+        self.sampler = None;
         self.end(ending).await;
+    }
+
+    /// Goes on where the row says that it stands.
+    async fn begin(&mut self) {
+        let done = match self.row.state {
+            SandboxState::Pausing => self.lie_down().await,
+            SandboxState::Resuming => {
+                let left = self.row.end_at_ms.saturating_sub(now_ms());
+                self.stand_up(left.max(0), now_ms()).await
+            }
+            SandboxState::Paused => {
+                self.stay_down();
+                Ok(())
+            }
+            SandboxState::Running | SandboxState::Creating | SandboxState::Killing => {
+                self.sampler = Some(Sampler::start(&self.shared, &self.running));
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            // Whoever wants something of it tries again.
+            let id = &self.running.id;
+            tracing::error!("sandbox {id} is left {}: {error}", self.row.state);
+        }
     }
 
     async fn carry_out(&mut self, order: Order) {
@@ -130,6 +184,14 @@ impl SandboxTask {
                 let done = self.set_network(&traffic, policy).await;
                 let _ = reply.send(done);
             }
+            Order::Pause { condition, reply } => {
+                let done = self.pause(condition).await;
+                let _ = reply.send(done);
+            }
+            Order::Resume { time, reply } => {
+                let done = self.resume(time).await;
+                let _ = reply.send(done);
+            }
             // It ends the loop, so it is not carried out here.
             Order::Kill { reply } => {
                 let _ = reply.send(Err(OperationError::NotFound));
@@ -137,7 +199,10 @@ impl SandboxTask {
         }
     }
 
-    async fn set_end(&mut self, end: NewEnd) -> Result<Sandbox, OperationError> {
+    pub(super) async fn set_end(&mut self, end: NewEnd) -> Result<Sandbox, OperationError> {
+        if self.row.state != SandboxState::Running {
+            return Err(OperationError::Paused);
+        }
         let end_at_ms = end.after(self.row.end_at_ms);
         if end_at_ms == self.row.end_at_ms {
             return Ok(self.row.clone());
@@ -148,7 +213,8 @@ impl SandboxTask {
         };
         self.row = Step::WriteEnd.around(self.change(&change)).await?;
         let left = u64::try_from(end_at_ms.saturating_sub(now_ms())).unwrap_or(0);
-        let telling = self.running.live.end_after(Duration::from_millis(left));
+        let time = self.at_end.monitors_time(Duration::from_millis(left));
+        let telling = self.running.live.end_after(time);
         Step::SetEnd.around(telling).await?;
         Ok(self.row.clone())
     }

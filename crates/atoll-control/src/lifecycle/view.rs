@@ -1,5 +1,7 @@
 //! What is told of a sandbox.
 
+use std::time::Duration;
+
 use atoll_engine::Limits;
 use atoll_store::db::{DatabaseError, Sandbox};
 use serde::de::DeserializeOwned;
@@ -8,12 +10,38 @@ use serde::{Deserialize, Serialize};
 use super::Traffic;
 
 /// What happens at the end of a sandbox's time, and on traffic after it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifecycleView {
     /// Whether it is paused at its end, and not ended.
     pub pauses: bool,
     /// Whether traffic wakes it up.
     pub auto_resumes: bool,
+    /// How long it lives when traffic woke it up, in milliseconds.
+    #[serde(default = "five_minutes")]
+    pub woken_for_ms: i64,
+}
+
+/// For rows that do not say.
+const fn five_minutes() -> i64 {
+    5 * 60 * 1000
+}
+
+impl Default for LifecycleView {
+    fn default() -> Self {
+        Self {
+            pauses: false,
+            auto_resumes: false,
+            woken_for_ms: five_minutes(),
+        }
+    }
+}
+
+impl LifecycleView {
+    /// When its monitor ends it with nobody watching, if the server does
+    /// something else `left` from now: never, if it is to be paused then.
+    pub(super) fn monitors_time(self, left: Duration) -> Duration {
+        if self.pauses { Duration::MAX } else { left }
+    }
 }
 
 /// A sandbox, as its owner may see it.

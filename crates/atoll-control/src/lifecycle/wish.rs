@@ -29,6 +29,10 @@ pub struct CreateWish {
     pub environment: BTreeMap<String, String>,
     /// What it may reach, and who may reach it.
     pub traffic: Traffic,
+    /// Whether it is paused at the end of its time, and not ended.
+    pub pauses: bool,
+    /// Whether traffic wakes it up.
+    pub auto_resumes: bool,
     /// What the client calls itself; no part of what is asked for.
     #[serde(skip)]
     pub client: String,
@@ -143,6 +147,8 @@ mod tests {
             metadata: BTreeMap::new(),
             environment: BTreeMap::new(),
             traffic: Traffic::default(),
+            pauses: false,
+            auto_resumes: false,
             client: "a".to_owned(),
         }
     }

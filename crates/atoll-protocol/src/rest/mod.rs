@@ -22,8 +22,8 @@ pub use log::{LogEntries, LogLine, SandboxLogEntry, SandboxLogs};
 pub use metric::{LatestMetrics, SandboxMetric};
 pub use network::{EgressChange, EgressProxy, Network, NetworkDetail};
 pub use sandbox::{
-    AutoResume, Connect, Extension, Lifecycle, ListedSandbox, NewSandbox, OnTimeout, Sandbox,
-    SandboxDetail, SandboxState, Timeout,
+    AutoResume, Connect, Extension, Lifecycle, ListedSandbox, NewSandbox, OnTimeout, Pause,
+    PauseMode, Sandbox, SandboxDetail, SandboxState, Timeout,
 };
 pub use secret::Secret;
 pub use team::Team;

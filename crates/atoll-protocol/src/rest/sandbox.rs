@@ -167,6 +167,9 @@ pub struct SandboxDetail {
     pub network: Option<NetworkDetail>,
     /// What happens at the end of its time.
     pub lifecycle: Lifecycle,
+    /// What was kept of it, while it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_mode: Option<PauseMode>,
 }
 
 /// Body of `POST …/connect` and the older `…/resume`.
@@ -177,6 +180,28 @@ pub struct Connect {
     pub timeout: Option<i64>,
     /// Whether it wakes up with its memory.
     pub memory: Option<bool>,
+}
+
+/// Body of `POST …/pause`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Pause {
+    /// Whether its memory is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<bool>,
+    /// Whether its guest has to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_healthy_guest: Option<bool>,
+}
+
+/// What was kept of a sandbox when it was paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PauseMode {
+    /// Everything.
+    Full,
+    /// Its files.
+    Filesystem,
 }
 
 /// Body of `POST …/timeout`.

@@ -27,14 +27,6 @@ async fn of_sandbox(plane: &Plane, asker: &Asker, id: &str, what: &str) -> ApiEr
     }
 }
 
-pub(super) async fn pause(
-    State(plane): State<Plane>,
-    asker: Asker,
-    SandboxName(id): SandboxName,
-) -> ApiError {
-    of_sandbox(&plane, &asker, &id, "pausing a sandbox").await
-}
-
 pub(super) async fn snapshot(
     State(plane): State<Plane>,
     asker: Asker,

@@ -10,6 +10,9 @@ use http::{HeaderName, HeaderValue, StatusCode, Uri};
 /// Header by which clients learn whether to try again.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
+/// A guest that does not answer, where that was asked for.
+const GUEST_UNRESPONSIVE: &str = "sandbox_snapshot_guest_agent_unresponsive";
+
 /// Whether the same request may succeed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
@@ -26,6 +29,8 @@ pub(super) enum Retry {
 pub(super) struct ApiError {
     status: StatusCode,
     message: String,
+    /// For programs, where the status says too little.
+    error_code: Option<&'static str>,
     retry: Retry,
 }
 
@@ -34,6 +39,7 @@ impl ApiError {
         Self {
             status,
             message: message.into(),
+            error_code: None,
             retry: Retry::AsTheStatusSays,
         }
     }
@@ -60,6 +66,21 @@ impl ApiError {
     pub(super) fn of_sandbox(id: &str, error: OperationError) -> Self {
         match error {
             OperationError::NotFound => Self::no_sandbox(id),
+            // Two states, two answers: clients tell them apart by the status.
+            OperationError::Paused => {
+                Self::new(StatusCode::CONFLICT, format!("sandbox '{id}' is paused"))
+            }
+            OperationError::Running => {
+                let message = format!("sandbox '{id}' is already running");
+                Self::new(StatusCode::CONFLICT, message)
+            }
+            OperationError::GuestUnresponsive => {
+                let message = format!("the guest of sandbox '{id}' does not answer");
+                Self {
+                    error_code: Some(GUEST_UNRESPONSIVE),
+                    ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                }
+            }
             OperationError::LifetimeOver => Self::bad_request(error.to_string()),
             OperationError::Wish(error) => Self::bad_request(error.to_string()),
             OperationError::Traffic(error) => Self::bad_request(error.to_string()),
@@ -118,7 +139,7 @@ impl IntoResponse for ApiError {
         let body = ErrorBody {
             code: self.status.as_u16(),
             message: self.message,
-            error_code: None,
+            error_code: self.error_code.map(str::to_owned),
         };
         let mut response = (self.status, Json(body)).into_response();
         let retry = match self.retry {

@@ -1,15 +1,16 @@
-//! `POST /v2/sandboxes/{id}/connect`, `POST /sandboxes/{id}/connect`, and the
-//! older `…/resume`.
+//! `POST /v2/sandboxes/{id}/connect`, `POST /sandboxes/{id}/connect`, the older
+//! `…/resume`, and `…/pause`.
 
 use std::time::Duration;
 
-use atoll_protocol::rest::{Connect, Sandbox};
+use atoll_control::lifecycle::{Found, OperationError, PauseCondition};
+use atoll_protocol::rest::{Connect, Pause, Sandbox};
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 
 use super::Plane;
-use super::answer::ApiError;
+use super::answer::{ApiError, Retry};
 use super::authentication::Asker;
 use super::body::Optional;
 use super::place::SandboxName;
@@ -18,15 +19,15 @@ use super::routes::Answer;
 /// How long a sandbox lives at least when its connection does not say.
 const TIMEOUT: i64 = 300;
 
+type Connected = (StatusCode, Json<Sandbox>);
+
 pub(super) async fn second_generation(
     State(plane): State<Plane>,
     asker: Asker,
     SandboxName(id): SandboxName,
     Optional(body): Optional<Connect>,
-) -> Answer<Json<Sandbox>> {
-    let longest = plane.lifecycle.settings().lifetime_max;
-    let default = i64::try_from(longest.as_secs()).map_or(TIMEOUT, |longest| longest.min(TIMEOUT));
-    connect(&plane, &asker, &id, body.timeout.unwrap_or(default)).await
+) -> Answer<Connected> {
+    connect(&plane, &asker, &id, body).await
 }
 
 pub(super) async fn first_generation(
@@ -34,33 +35,78 @@ pub(super) async fn first_generation(
     asker: Asker,
     SandboxName(id): SandboxName,
     Optional(body): Optional<Connect>,
-) -> Answer<Json<Sandbox>> {
-    let timeout = body
-        .timeout
-        .ok_or_else(|| ApiError::bad_request("'timeout' is missing"))?;
-    connect(&plane, &asker, &id, timeout).await
+) -> Answer<Connected> {
+    if body.timeout.is_none() {
+        return Err(ApiError::bad_request("'timeout' is missing"));
+    }
+    connect(&plane, &asker, &id, body).await
 }
 
-async fn connect(plane: &Plane, asker: &Asker, id: &str, seconds: i64) -> Answer<Json<Sandbox>> {
-    let seconds = u64::try_from(seconds)
-        .map_err(|_| ApiError::bad_request("'timeout' cannot be negative"))?;
-    let timeout = Duration::from_secs(seconds);
+async fn connect(plane: &Plane, asker: &Asker, id: &str, body: Connect) -> Answer<Connected> {
+    let timeout = timeout(plane, body)?;
+    if body.memory == Some(false) {
+        return Err(without_memory());
+    }
     let connected = plane.lifecycle.connect(&asker.caller, id, timeout).await;
-    let connected = connected.map_err(|error| ApiError::of_sandbox(id, error))?;
-    Ok(Json(plane.sandbox(connected)))
+    let (connected, found) = connected.map_err(|error| ApiError::of_sandbox(id, error))?;
+    let status = match found {
+        Found::Running => StatusCode::OK,
+        Found::Paused => StatusCode::CREATED,
+    };
+    Ok((status, Json(plane.sandbox(connected))))
 }
 
-/// Resuming what was paused: as nothing pauses yet, whatever there is runs.
+fn timeout(plane: &Plane, body: Connect) -> Result<Duration, ApiError> {
+    let longest = plane.lifecycle.settings().lifetime_max;
+    let default = i64::try_from(longest.as_secs()).map_or(TIMEOUT, |longest| longest.min(TIMEOUT));
+    let seconds = u64::try_from(body.timeout.unwrap_or(default))
+        .map_err(|_| ApiError::bad_request("'timeout' cannot be negative"))?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// Resuming what was paused; what runs is not touched.
 pub(super) async fn resume(
     State(plane): State<Plane>,
     asker: Asker,
     SandboxName(id): SandboxName,
-) -> ApiError {
-    match plane.lifecycle.get(&asker.caller, &id).await {
-        Ok(_) => ApiError::new(
-            StatusCode::CONFLICT,
-            format!("sandbox '{id}' is already running"),
-        ),
-        Err(error) => ApiError::of_sandbox(&id, error),
+    Optional(body): Optional<Connect>,
+) -> Answer<Connected> {
+    let timeout = timeout(&plane, body)?;
+    let failed = |error| ApiError::of_sandbox(&id, error);
+    let resumed = plane.lifecycle.resume(&asker.caller, &id, timeout).await;
+    let resumed = resumed.map_err(failed)?;
+    Ok((StatusCode::CREATED, Json(plane.sandbox(resumed))))
+}
+
+pub(super) async fn pause(
+    State(plane): State<Plane>,
+    asker: Asker,
+    SandboxName(id): SandboxName,
+    Optional(body): Optional<Pause>,
+) -> Answer<StatusCode> {
+    if body.memory == Some(false) {
+        // Whoever may not see the sandbox learns nothing else.
+        let found = plane.lifecycle.get(&asker.caller, &id).await;
+        found.map_err(|error| ApiError::of_sandbox(&id, error))?;
+        return Err(without_memory());
     }
+    let condition = match body.require_healthy_guest {
+        Some(true) => PauseCondition::HealthyGuest,
+        Some(false) | None => PauseCondition::None,
+    };
+    let paused = plane.lifecycle.pause(&asker.caller, &id, condition).await;
+    paused.map_err(|error| match error {
+        OperationError::Failed(reason) => ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("sandbox '{id}' cannot be paused now, and runs on: {reason}"),
+        )
+        .retry(Retry::Yes),
+        error => ApiError::of_sandbox(&id, error),
+    })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn without_memory() -> ApiError {
+    let message = "pausing without memory is not part of this version of Atoll: leave 'memory' out";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retry(Retry::No)
 }

@@ -68,15 +68,18 @@ async fn create(
 
 /// What the body asks for; an error for what this version does not have.
 fn wish(body: NewSandbox, default_timeout: Duration, client: &str) -> Result<CreateWish, ApiError> {
-    if body.auto_pause == Some(true) {
-        return Err(absent("autoPause", "sandboxes end at their timeout"));
-    }
+    let pauses = body.auto_pause == Some(true);
+    let auto_resumes = body.auto_resume.and_then(|auto| auto.enabled) == Some(true);
     if body.auto_pause_memory == Some(false) {
-        let message = "autoPauseMemory cannot be false without autoPause";
-        return Err(ApiError::bad_request(message));
-    }
-    if body.auto_resume.and_then(|auto| auto.enabled) == Some(true) {
-        return Err(absent("autoResume", "sandboxes are never paused"));
+        if !pauses {
+            let message = "autoPauseMemory cannot be false without autoPause";
+            return Err(ApiError::bad_request(message));
+        }
+        if auto_resumes {
+            let message = "autoPauseMemory cannot be false together with autoResume";
+            return Err(ApiError::bad_request(message));
+        }
+        return Err(absent("autoPauseMemory: false", "memory is kept"));
     }
     if body
         .volume_mounts
@@ -121,6 +124,8 @@ fn wish(body: NewSandbox, default_timeout: Duration, client: &str) -> Result<Cre
                 https_ports: network.https_ports.unwrap_or_default(),
             },
         },
+        pauses,
+        auto_resumes,
         client: client.to_owned(),
     })
 }
@@ -158,6 +163,7 @@ mod tests {
             r#"{"templateID":"base","metadata":null,"envVars":null,"network":null,"mcp":null,"volumeMounts":[]}"#,
             r#"{"templateID":"base","autoResume":{"enabled":false},"autoPauseMemory":true,"iam":{"tokens":{}}}"#,
             r#"{"templateID":"base","mcp":{"server":{}},"unknown":[1,2]}"#,
+            r#"{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}"#,
             r#"{"templateID":"base","network":{"rules":{},"dnsServers":[],"egressProxy":null}}"#,
         ] {
             assert!(asked(text).is_ok(), "{text}");
@@ -167,9 +173,9 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         for fields in [
-            r#""autoPause":true"#,
             r#""autoPauseMemory":false"#,
-            r#""autoResume":{"enabled":true}"#,
+            r#""autoPause":true,"autoPauseMemory":false"#,
+            r#""autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}"#,
             r#""volumeMounts":[{"name":"v","path":"/v"}]"#,
             r#""iam":{"tokens":{"a":{"audience":"b"}}}"#,
             r#""network":{"rules":{"example.com":[]}}"#,

@@ -88,16 +88,21 @@ fn limit(query: &Query) -> Result<usize, ApiError> {
 }
 
 fn states(text: Option<&str>) -> Result<Vec<SandboxState>, ApiError> {
+    // What is on its way counts as what it is shown as.
+    let running = [SandboxState::Running, SandboxState::Resuming];
+    let paused = [SandboxState::Paused, SandboxState::Pausing];
     let Some(text) = text else {
-        return Ok(vec![SandboxState::Running, SandboxState::Paused]);
+        return Ok([running, paused].concat());
     };
-    text.split(',')
-        .map(|state| match state {
-            "running" => Ok(SandboxState::Running),
-            "paused" => Ok(SandboxState::Paused),
-            other => Err(invalid("state", other)),
-        })
-        .collect()
+    let mut states = Vec::new();
+    for state in text.split(',') {
+        states.extend(match state {
+            "running" => running,
+            "paused" => paused,
+            other => return Err(invalid("state", other)),
+        });
+    }
+    Ok(states)
 }
 
 /// The name or id of a template, without a tag.
@@ -145,9 +150,11 @@ mod tests {
 
     #[test]
     fn states_are_those_that_clients_know() {
-        use SandboxState::{Paused, Running};
-        assert_eq!(states(None).unwrap(), [Running, Paused]);
-        assert_eq!(states(Some("paused,running")).unwrap(), [Paused, Running]);
+        use SandboxState::{Paused, Pausing, Resuming, Running};
+        let all = [Running, Resuming, Paused, Pausing];
+        assert_eq!(states(None).unwrap(), all);
+        assert_eq!(states(Some("paused")).unwrap(), [Paused, Pausing]);
+        assert_eq!(states(Some("running,paused")).unwrap(), all);
         assert!(states(Some("killing")).is_err());
     }
 

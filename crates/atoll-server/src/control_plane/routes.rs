@@ -77,7 +77,7 @@ routes! {
     Sandbox GET "/sandboxes/{sandbox}/metrics" => metrics::of_one;
     Sandbox GET "/sandboxes/{sandbox}/logs" => logs::first_generation;
     Sandbox GET "/v2/sandboxes/{sandbox}/logs" => logs::second_generation;
-    Sandbox POST "/sandboxes/{sandbox}/pause" => absent::pause;
+    Sandbox POST "/sandboxes/{sandbox}/pause" => connect::pause;
     Sandbox POST "/sandboxes/{sandbox}/snapshots" => absent::snapshot;
     Sandbox POST "/sandboxes/{sandbox}/fork" => absent::fork;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atoll_control::lifecycle::Extension;
+use atoll_control::lifecycle::{Extension, OperationError};
 use atoll_protocol::rest;
 use axum::extract::State;
 use http::StatusCode;
@@ -60,6 +60,10 @@ async fn apply(
         .lifecycle
         .set_timeout(&asker.caller, id, timeout, extension)
         .await;
-    set.map_err(|error| ApiError::of_sandbox(id, error))?;
+    set.map_err(|error| match error {
+        // What holds still has no time, and clients know one answer to that.
+        OperationError::Paused => ApiError::no_sandbox(id),
+        error => ApiError::of_sandbox(id, error),
+    })?;
     Ok(StatusCode::NO_CONTENT)
 }

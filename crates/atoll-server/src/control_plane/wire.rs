@@ -2,8 +2,8 @@
 
 use atoll_control::lifecycle::{Created, PortAccess, SandboxView, Traffic};
 use atoll_protocol::rest::{
-    CLIENT_ID, Lifecycle, ListedSandbox, NetworkDetail, OnTimeout, Sandbox, SandboxDetail,
-    SandboxState,
+    CLIENT_ID, Lifecycle, ListedSandbox, NetworkDetail, OnTimeout, PauseMode, Sandbox,
+    SandboxDetail, SandboxState,
 };
 
 use super::ControlPlane;
@@ -42,6 +42,8 @@ impl ControlPlane {
                     OnTimeout::Kill
                 },
             },
+            pause_mode: (view.row.state == atoll_store::db::SandboxState::Paused)
+                .then_some(PauseMode::Full),
             listed: listed(view),
         }
     }

@@ -139,7 +139,9 @@ impl DataPlane {
         client: &Client,
     ) -> Result<Response<AnswerBody>, Broken> {
         let route = service.route(request.method(), request.uri());
-        let sandbox = self.running.get(id);
+        let asleep = self.running.asleep(id);
+        let sleeping = asleep.as_ref().map(|asleep| Arc::clone(&asleep.sandbox));
+        let sandbox = self.running.get(id).or(sleeping);
         if sandbox.is_none() && (route.is_ok() || service == Service::Code) {
             return Ok(Failure::SandboxNotFound.answer(id, request.headers()));
         }
@@ -166,6 +168,12 @@ impl DataPlane {
             if let Err(refusal) = interceptor.admit(&mut call).await {
                 return Ok(refusal.answer(&head.headers));
             }
+        }
+        // Only now: who may not come in wakes nobody up.
+        if let Some(asleep) = asleep
+            && !asleep.wake().await
+        {
+            return Ok(Failure::SandboxNotFound.answer(id, &head.headers));
         }
         let (user, tie) = match call.admission {
             Admission::None => (ForwardedUser::NotNamed, Tie::None),

@@ -48,6 +48,14 @@ pub(crate) struct CreateArguments {
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) metadata: Vec<String>,
 
+    /// Pause it at the end of its time, instead of ending it.
+    #[arg(long)]
+    pub(crate) auto_pause: bool,
+
+    /// Let traffic wake it up when it is paused.
+    #[arg(long)]
+    pub(crate) auto_resume: bool,
+
     /// Keep it from the internet.
     #[arg(long, help_heading = "Network")]
     pub(crate) no_internet: bool,
@@ -159,6 +167,30 @@ pub(crate) struct KillArguments {
     /// All that the key may end.
     #[arg(long, conflicts_with = "sandboxes")]
     pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  atoll pause $ID                              until `atoll resume $ID`")]
+pub(crate) struct PauseArguments {
+    /// The sandboxes.
+    #[arg(required = true, value_name = "SANDBOX")]
+    pub(crate) sandboxes: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  atoll resume $ID --timeout 1h")]
+pub(crate) struct ResumeArguments {
+    /// The sandboxes.
+    #[arg(required = true, value_name = "SANDBOX")]
+    pub(crate) sandboxes: Vec<String>,
+
+    /// How long they live from then on.
+    #[arg(long, value_parser = duration, default_value = "5m")]
+    pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Args)]

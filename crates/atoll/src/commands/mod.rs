@@ -87,6 +87,14 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &Home::without_sandboxes(arguments.home)?,
             &options,
         )),
+        Command::Pause(options) => asynchronous(remote::pause(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
+        Command::Resume(options) => asynchronous(remote::resume(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
         Command::Timeout(options) => asynchronous(remote::timeout(
             &Home::without_sandboxes(arguments.home)?,
             &options,

@@ -243,6 +243,31 @@ impl Server {
         self.ask("DELETE", &format!("/sandboxes/{id}"), None)
     }
 
+    /// What the guest of a sandbox says of itself.
+    pub fn health(&self, id: &str) -> Reply {
+        self.reach(id, 49983, "/health", &[])
+    }
+
+    /// Asks a port of a sandbox.
+    pub fn reach(&self, id: &str, port: u16, target: &str, headers: &[(&str, &str)]) -> Reply {
+        let mut all = vec![
+            ("e2b-sandbox-id", id.to_owned()),
+            ("e2b-sandbox-port", port.to_string()),
+        ];
+        all.extend(
+            headers
+                .iter()
+                .map(|(name, value)| (*name, (*value).to_owned())),
+        );
+        let ask = Ask {
+            method: "GET",
+            target,
+            headers: all,
+            body: None,
+        };
+        self.send(&ask).unwrap()
+    }
+
     /// Names of all sandboxes in a list, in its order.
     pub fn listed(&self, query: &str) -> Vec<String> {
         let listed = self.ask("GET", &format!("/v2/sandboxes{query}"), None);

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use atoll_client::{ClientError, CreateOptions, NetworkOptions};
+use atoll_client::{ClientError, CreateOptions, NetworkOptions, OnTimeout};
 use serde_json::json;
 
 use super::{pairs, server};
@@ -32,6 +32,12 @@ pub(crate) async fn create(home: &Home, arguments: &CreateArguments) -> anyhow::
         envs: environment(&arguments.environment)?,
         allow_internet_access: arguments.no_internet.then_some(false),
         network: (network != NetworkOptions::default()).then_some(network),
+        on_timeout: if arguments.auto_pause {
+            OnTimeout::Pause
+        } else {
+            OnTimeout::Kill
+        },
+        auto_resume: arguments.auto_resume,
         ..CreateOptions::template(template)
     };
     let created = server(home)?.create(&options).await;

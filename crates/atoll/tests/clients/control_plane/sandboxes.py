@@ -8,7 +8,7 @@ import os
 import time
 
 import e2b
-from e2b import AsyncSandbox, Sandbox, SandboxQuery
+from e2b import AsyncSandbox, Sandbox, SandboxQuery, SandboxState
 
 
 def case(name):
@@ -86,11 +86,47 @@ def synchronous():
     expect(e2b.AuthenticationException, lambda: Sandbox.list(api_key=wrong).next_items())
     case("errors")
 
-    expect(Exception, sandbox.pause)
     expect(Exception, sandbox.create_snapshot)
     assert sandbox.get_info().state.value == "running"
     case("what is not there")
+
+    server = sandbox.commands.run("python3 -m http.server 8000", background=True)
+    job = sandbox.commands.run("sleep 2; echo done > /tmp/job", background=True)
+    boot = sandbox.files.read("/proc/sys/kernel/random/boot_id")
+    sandbox.files.write("/tmp/kept", "kept")
+    assert sandbox.pause() is True
+    assert sandbox.is_running() is False
+    assert sandbox.pause() is False
+    assert sandbox.get_info().state.value == "paused"
+    assert names(state=[SandboxState.PAUSED]) == [sandbox.sandbox_id]
+    assert sandbox.sandbox_id not in names(state=[SandboxState.RUNNING])
+    again = sandbox.connect(timeout=120)
+    assert again.sandbox_id == sandbox.sandbox_id
+    # Handles of before go on working: same name, same token.
+    assert sandbox.is_running() is True
+    assert sandbox.files.read("/tmp/kept") == "kept"
+    assert sandbox.files.read("/proc/sys/kernel/random/boot_id") == boot
+    served = sandbox.commands.run("python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000').status)\"")
+    assert served.stdout == "200\n", served
+    assert server.pid in [one.pid for one in sandbox.commands.list()]
+    sandbox.commands.run("while [ ! -e /tmp/job ]; do sleep 0.1; done")
+    assert job.pid not in [one.pid for one in sandbox.commands.list()]
+    case("pause and resume")
+    assert sandbox.pause() is True
     assert sandbox.kill() is True
+    assert sandbox.kill() is False
+
+    sleeper = Sandbox.create(timeout=2, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    begin = time.time()
+    while sleeper.get_info().state.value != "paused":
+        assert time.time() - begin < 30, "it is not paused at the end of its time"
+        time.sleep(0.1)
+    assert sleeper.commands.run("echo awake").stdout == "awake\n"
+    assert sleeper.get_info().state.value == "running"
+    sleeper.pause()
+    assert sleeper.is_running() is True
+    case("auto-pause and auto-resume")
+    assert sleeper.kill() is True
 
 
 async def asynchronous():
@@ -99,6 +135,12 @@ async def asynchronous():
     assert await asyncio.gather(*(one.kill() for one in made)) == [True] * 4
     pages = AsyncSandbox.list()
     assert await pages.next_items() == []
+    sandbox = await AsyncSandbox.create(timeout=60)
+    assert await sandbox.pause() is True
+    assert await sandbox.is_running() is False
+    again = await AsyncSandbox.connect(sandbox.sandbox_id)
+    assert await again.is_running() is True
+    assert await again.kill() is True
     case("asynchronous")
 
 

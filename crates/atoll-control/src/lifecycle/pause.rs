@@ -1,0 +1,204 @@
+//! Holding still, and running on.
+//!
+//! A paused sandbox keeps its processes, its memory and its place; nobody
+//! reaches it, its time stands still, and its tokens open it again when it is
+//! back. Its monitor keeps it, with or without a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_engine::SandboxId;
+use atoll_store::db::{Change, Intent, Sandbox, SandboxState};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::create::millis;
+use super::sampler::Sampler;
+use super::task::{Order, SandboxTask};
+use super::{Found, Lifecycle, OperationError, Shared, Step};
+use crate::identity::{Caller, now_ms};
+use crate::running::Wake;
+
+/// How long a guest may take to show that it is well.
+const HEALTH_BOUND: Duration = Duration::from_secs(5);
+
+/// How long traffic waits for a sandbox that it wakes up.
+const WAKE_BOUND: Duration = Duration::from_secs(30);
+
+/// What has to be so for a sandbox to be paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PauseCondition {
+    /// Nothing.
+    None,
+    /// Its guest answers.
+    HealthyGuest,
+}
+
+impl Lifecycle {
+    /// Lets a sandbox of `caller` hold still. When this returns, nobody
+    /// reaches it any more.
+    ///
+    /// # Errors
+    /// When there is none, it is paused already, or it cannot be now; then it
+    /// runs on.
+    pub async fn pause(
+        &self,
+        caller: &Caller,
+        id: &str,
+        condition: PauseCondition,
+    ) -> Result<(), OperationError> {
+        let (id, _) = self.shared.row(caller, id).await?;
+        let (reply, answer) = oneshot::channel();
+        let order = Order::Pause { condition, reply };
+        self.shared.order(&id, order).await?;
+        answer.await.unwrap_or(Err(OperationError::NotFound))
+    }
+}
+
+impl Shared {
+    /// Wakes up the sandbox `id` and lets it live for `time` from then on; one
+    /// that runs lives for at least as long.
+    pub(super) async fn resume(
+        &self,
+        id: &SandboxId,
+        time: Duration,
+    ) -> Result<(Sandbox, Found), OperationError> {
+        let (reply, answer) = oneshot::channel();
+        self.order(id, Order::Resume { time, reply }).await?;
+        answer.await.unwrap_or(Err(OperationError::NotFound))
+    }
+}
+
+impl SandboxTask {
+    /// Pauses it, if it runs.
+    pub(super) async fn pause(&mut self, condition: PauseCondition) -> Result<(), OperationError> {
+        if self.row.state == SandboxState::Paused {
+            return Err(OperationError::Paused);
+        }
+        if condition == PauseCondition::HealthyGuest {
+            let well = self.running.live.guest().wait_ready(HEALTH_BOUND).await;
+            well.map_err(|_| OperationError::GuestUnresponsive)?;
+        }
+        let pausing = Change {
+            state: Some(SandboxState::Pausing),
+            intent: Some(Some(Intent::Pause)),
+            ..Change::default()
+        };
+        self.row = Step::WritePausing.around(self.change(&pausing)).await?;
+        self.lie_down().await
+    }
+
+    /// Is found by those who may wake it up.
+    pub(super) fn stay_down(&self) {
+        let running = &self.shared.foundation.running;
+        running.lay_down(Arc::clone(&self.running), self.wake());
+    }
+
+    /// From `Pausing` to `Paused`, or back to `Running`.
+    pub(super) async fn lie_down(&mut self) -> Result<(), OperationError> {
+        // Nobody new, and nobody who waits for an answer that cannot come.
+        self.stay_down();
+        self.shared.foundation.access.break_off(&self.running.id);
+        self.sampler = None;
+        let live = &self.running.live;
+        let stopping = async {
+            live.end_after(Duration::MAX).await?;
+            live.freeze().await
+        };
+        if let Err(error) = Step::Freeze.around(stopping).await {
+            // It is a sandbox that runs, until its time is over.
+            let left = self.row.end_at_ms.saturating_sub(now_ms());
+            self.stand_up(left.max(0), self.row.started_at_ms).await?;
+            return Err(error.into());
+        }
+        let paused = Change {
+            state: Some(SandboxState::Paused),
+            intent: Some(None),
+            end_at_ms: Some(now_ms()),
+            ..Change::default()
+        };
+        self.row = Step::WritePaused.around(self.change(&paused)).await?;
+        self.shared.note(&self.running.id, "sandbox paused").await;
+        Ok(())
+    }
+
+    /// Wakes it up, if it is paused.
+    pub(super) async fn resume(
+        &mut self,
+        time: Duration,
+    ) -> Result<(Sandbox, Found), OperationError> {
+        let end_at_ms = now_ms().saturating_add(millis(time));
+        if self.row.state == SandboxState::Running {
+            let row = self
+                .set_end(super::task::NewEnd::NotBefore(end_at_ms))
+                .await?;
+            return Ok((row, Found::Running));
+        }
+        let resuming = Change {
+            state: Some(SandboxState::Resuming),
+            intent: Some(Some(Intent::Resume)),
+            end_at_ms: Some(end_at_ms),
+            ..Change::default()
+        };
+        self.row = Step::WriteResuming.around(self.change(&resuming)).await?;
+        self.stand_up(millis(time), now_ms()).await?;
+        self.shared.note(&self.running.id, "sandbox resumed").await;
+        Ok((self.row.clone(), Found::Paused))
+    }
+
+    /// Lets it run on, for `left_ms`, as one that began at `started_at_ms`.
+    pub(super) async fn stand_up(
+        &mut self,
+        left_ms: i64,
+        started_at_ms: i64,
+    ) -> Result<(), OperationError> {
+        let live = &self.running.live;
+        let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+        let time = self.at_end.monitors_time(left);
+        let starting = async {
+            live.thaw().await?;
+            live.end_after(time).await
+        };
+        Step::Thaw.around(starting).await?;
+        // Before the row says so: who reads it there can reach it.
+        let foundation = &self.shared.foundation;
+        foundation.running.insert(Arc::clone(&self.running));
+        let resumed = Change {
+            state: Some(SandboxState::Running),
+            intent: Some(None),
+            started_at_ms: Some(started_at_ms),
+            end_at_ms: Some(now_ms().saturating_add(left_ms)),
+            ..Change::default()
+        };
+        self.row = Step::WriteResumed.around(self.change(&resumed)).await?;
+        self.sampler = Some(Sampler::start(&self.shared, &self.running));
+        Ok(())
+    }
+
+    /// What traffic does to it while it is paused.
+    fn wake(&self) -> Option<Wake> {
+        if !self.at_end.auto_resumes {
+            return None;
+        }
+        // The table of sandboxes is part of what it would hold.
+        let shared = Arc::downgrade(&self.shared);
+        let id = self.running.id.clone();
+        let time = Duration::from_millis(u64::try_from(self.at_end.woken_for_ms).unwrap_or(0))
+            .min(self.shared.foundation.settings.lifetime_max);
+        Some(Arc::new(move || {
+            let (shared, id) = (shared.upgrade(), id.clone());
+            Box::pin(async move {
+                let Some(shared) = shared else { return false };
+                let resumed = timeout(WAKE_BOUND, shared.resume(&id, time)).await;
+                match resumed {
+                    Ok(Ok(_)) => true,
+                    Ok(Err(error)) => {
+                        tracing::warn!("sandbox {id} is not woken up by traffic: {error}");
+                        false
+                    }
+                    Err(_) => false,
+                }
+            })
+        }))
+    }
+}
