@@ -81,7 +81,7 @@ impl Disks {
         for _ in pool.ready()?.len()..POOL_SIZE {
             let name = SandboxId::random()?;
             let unfinished = pool.dir.join(format!("unfinished-{name}.img"));
-            sparse_copy(&template, &unfinished)?;
+            or_nothing(&unfinished, sparse_copy(&template, &unfinished))?;
             commit(
                 HostObject::PooledDisk,
                 &unfinished,
@@ -210,10 +210,18 @@ impl Pool {
         let unfinished = self
             .dir
             .join(format!("unfinished-{}.img", SandboxId::random()?));
-        format(&unfinished, limits)?;
+        or_nothing(&unfinished, format(&unfinished, limits))?;
         commit(HostObject::DiskTemplate, &unfinished, &template)?;
         Ok(template)
     }
+}
+
+/// Removes what was half made at `path`: it takes room where there was not enough.
+fn or_nothing(path: &Path, made: io::Result<()>) -> io::Result<()> {
+    made.inspect_err(|_| {
+        // The next one who has the lock tries again.
+        let _ = fs::remove_file(path);
+    })
 }
 
 /// An ext4 file system in a new file at `path`, with the two directories of an overlay.
