@@ -50,10 +50,16 @@ enum Prey {
 }
 
 /// Ends everything below `reaper` but not the reaper, which stays stopped
-/// meanwhile: it could otherwise end and let its orphans escape.
+/// meanwhile: it could otherwise end and let its orphans escape. `leader` is the
+/// command that it started, whose group is stopped by one call, between two of
+/// its forks: what forks without end outruns whoever looks for it.
 /// Returns whether all of it is gone.
-pub(crate) async fn kill_below_reaper(reaper: i32) -> bool {
+pub(crate) async fn kill_below_reaper(reaper: i32, leader: i32) -> bool {
     send(reaper, Signal::STOP);
+    if let Some(group) = Pid::from_raw(leader) {
+        // Whoever left it is found below the reaper.
+        let _ = rustix::process::kill_process_group(group, Signal::STOP);
+    }
     let gone = kill_below(reaper).await;
     send(reaper, Signal::CONT);
     gone
