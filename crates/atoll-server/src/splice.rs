@@ -1,18 +1,11 @@
 //! Bytes from one socket to another inside the kernel: this process says where
 //! they go, and never has them in its memory.
-//!
-//! A thread waits for the two sockets by itself: the detour over the tasks of
-//! this process would take longer than the kernel does with the bytes.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::silence::Life;
@@ -21,12 +14,8 @@ use crate::silence::Life;
 /// with fewer, both sides wait for each other more than they move.
 const CHANNEL_BYTES: usize = 1024 * 1024;
 
-/// How long a thread waits for a socket until it looks whether somebody still
-/// waits for the thread.
-const LOOK: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+/// Bytes after which others have their turn.
+const TURN_BYTES: u64 = 1024 * 1024;
 
 /// Which side let bytes down.
 #[derive(Debug, thiserror::Error)]
@@ -39,135 +28,98 @@ pub(crate) enum SpliceError {
     Target(#[source] io::Error),
 }
 
-/// Moves bytes until `limit` of them have passed or the source has ended, and
-/// says how many it were. Dropped before, it ends both connections: what was
-/// between them is lost.
-pub(crate) async fn pass(
-    from: &TcpStream,
-    to: &TcpStream,
-    limit: u64,
-    life: &Arc<Life>,
-) -> Result<u64, SpliceError> {
-    let channel = Channel::between(from, to, life).map_err(SpliceError::Source)?;
-    let mut hold = Hold {
-        from,
-        to,
-        is_dropped: Arc::clone(&channel.is_dropped),
-        is_done: false,
-    };
-    let passed = tokio::task::spawn_blocking(move || channel.run(limit)).await;
-    hold.is_done = true;
-    passed.map_err(|error| SpliceError::Source(io::Error::other(error)))?
-}
-
-/// Somebody who waits for a thread.
-struct Hold<'s> {
-    from: &'s TcpStream,
-    to: &'s TcpStream,
-    is_dropped: Arc<AtomicBool>,
-    is_done: bool,
-}
-
-impl Drop for Hold<'_> {
-    fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        self.is_dropped.store(true, Ordering::Relaxed);
-        for socket in [self.from, self.to] {
-            // Wakes up the thread; one that is over cannot be ended again.
-            let _ = shutdown(socket, Shutdown::Both);
-        }
-    }
-}
-
 /// A way between two sockets: a pipe, which the kernel fills from one of them
 /// and empties into the other.
-struct Channel {
-    from: OwnedFd,
-    to: OwnedFd,
+#[derive(Debug)]
+pub(crate) struct Channel {
     entry: OwnedFd,
     exit: OwnedFd,
-    life: Arc<Life>,
-    is_dropped: Arc<AtomicBool>,
 }
 
 impl Channel {
-    fn between(from: &TcpStream, to: &TcpStream, life: &Arc<Life>) -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let (exit, entry) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // Where it stays smaller, less goes at once.
         let _ = fcntl_setpipe_size(&entry, CHANNEL_BYTES);
-        Ok(Self {
-            from: from.as_fd().try_clone_to_owned()?,
-            to: to.as_fd().try_clone_to_owned()?,
-            entry,
-            exit,
-            life: Arc::clone(life),
-            is_dropped: Arc::default(),
-        })
+        Ok(Self { entry, exit })
     }
 
-    fn run(self, limit: u64) -> Result<u64, SpliceError> {
-        let mut passed = 0;
+    /// Moves bytes until `limit` of them have passed or the source has ended,
+    /// and says how many it were. To be used once: what is in the pipe when
+    /// this is dropped is lost.
+    pub(crate) async fn pass(
+        &self,
+        from: &TcpStream,
+        to: &TcpStream,
+        limit: u64,
+        life: &Life,
+    ) -> Result<u64, SpliceError> {
+        let (mut passed, mut yielded) = (0, 0);
         while passed < limit {
+            if passed - yielded >= TURN_BYTES {
+                // Two sockets that are always ready would keep everybody else waiting.
+                yielded = passed;
+                tokio::task::yield_now().await;
+            }
             let wanted = usize::try_from(limit - passed).unwrap_or(CHANNEL_BYTES);
-            let filled = self.fill(wanted.min(CHANNEL_BYTES));
+            let filled = self.fill(from, wanted.min(CHANNEL_BYTES)).await;
             let filled = filled.map_err(SpliceError::Source)?;
             if filled == 0 {
                 break;
             }
-            self.life.moved();
-            self.empty(filled).map_err(SpliceError::Target)?;
+            life.moved();
+            self.empty(to, filled, life)
+                .await
+                .map_err(SpliceError::Target)?;
             passed += filled as u64;
         }
         Ok(passed)
     }
 
-    /// Takes what the source has, up to `wanted` bytes; nothing at its end. The
+    /// Takes what `from` has, up to `wanted` bytes; nothing at its end. The
     /// pipe is empty before, so that only the socket can be what is waited for.
-    fn fill(&self, wanted: usize) -> io::Result<usize> {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    async fn fill(&self, from: &TcpStream, wanted: usize) -> io::Result<usize> {
         loop {
-            match splice(&self.from, None, &self.entry, None, wanted, flags) {
-                Err(Errno::AGAIN) => self.wait(&self.from, PollFlags::IN)?,
-                Err(Errno::INTR) => {}
-                other => return Ok(other?),
+            from.readable().await?;
+            let moved = from.try_io(Interest::READABLE, || {
+                let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+                Ok(splice(from, None, &self.entry, None, wanted, flags)?)
+            });
+            match moved {
+                Err(error) if is_to_be_repeated(&error) => {}
+                other => return other,
             }
         }
     }
 
     /// Gives all that is in the pipe.
-    fn empty(&self, filled: usize) -> io::Result<()> {
-        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    async fn empty(&self, to: &TcpStream, filled: usize, life: &Life) -> io::Result<()> {
         let mut left = filled;
         while left > 0 {
-            match splice(&self.exit, None, &self.to, None, left, flags) {
+            to.writable().await?;
+            let moved = to.try_io(Interest::WRITABLE, || {
+                let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+                Ok(splice(&self.exit, None, to, None, left, flags)?)
+            });
+            match moved {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(moved) => {
                     left -= moved;
-                    self.life.moved();
+                    life.moved();
                 }
-                Err(Errno::AGAIN) => self.wait(&self.to, PollFlags::OUT)?,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if is_to_be_repeated(&error) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
 
-    /// Waits until a socket can do something, or is over.
-    fn wait(&self, socket: &OwnedFd, wanted: PollFlags) -> io::Result<()> {
-        loop {
-            if self.is_dropped.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            match poll(&mut [PollFd::new(socket, wanted)], Some(&LOOK)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
+fn is_to_be_repeated(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }
 
 #[cfg(test)]
@@ -204,7 +156,8 @@ mod tests {
             receiver.read_to_end(&mut read).await.unwrap();
             read
         });
-        let passed = pass(&from, &to, u64::MAX, &Arc::new(Life::new())).await;
+        let channel = Channel::new().unwrap();
+        let passed = channel.pass(&from, &to, u64::MAX, &Life::new()).await;
         assert_eq!(passed.unwrap(), expected.len() as u64);
         drop(to);
         sending.await.unwrap();
@@ -215,7 +168,8 @@ mod tests {
     async fn nothing_passes_beyond_the_limit() {
         let ((mut sender, from), (to, mut receiver)) = (pair().await, pair().await);
         sender.write_all(b"ours and theirs").await.unwrap();
-        let passed = pass(&from, &to, 4, &Arc::new(Life::new())).await.unwrap();
+        let channel = Channel::new().unwrap();
+        let passed = channel.pass(&from, &to, 4, &Life::new()).await.unwrap();
         drop(to);
         let mut read = String::new();
         receiver.read_to_string(&mut read).await.unwrap();
@@ -225,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn a_target_that_takes_nothing_holds_the_source_back() {
         let ((mut sender, from), (to, receiver)) = (pair().await, pair().await);
-        let life = Arc::new(Life::new());
+        let (channel, life) = (Channel::new().unwrap(), Life::new());
         let flood = async {
             let piece = vec![0; 1 << 20];
             loop {
@@ -237,33 +191,12 @@ mod tests {
             life.silence(std::time::Duration::from_millis(300)).await;
         };
         tokio::select! {
-            passed = pass(&from, &to, u64::MAX, &life) => unreachable!("{passed:?}"),
+            passed = channel.pass(&from, &to, u64::MAX, &life) => unreachable!("{passed:?}"),
             never = flood => never,
             () = halted => {}
         }
-        // Who waited has gone, the thread too, and both sides hear of it.
-        drop((from, to));
-        let mut rest = Vec::new();
-        let mut receiver = receiver;
-        assert!(receiver.read_to_end(&mut rest).await.is_ok());
-        let piece = vec![0; 1 << 20];
-        while sender.write_all(&piece).await.is_ok() {}
-    }
-
-    #[tokio::test]
-    async fn a_target_that_is_gone_is_told_apart_from_a_source() {
-        let ((mut sender, from), (to, receiver)) = (pair().await, pair().await);
         drop(receiver);
-        let flood = async {
-            let piece = vec![0; 1 << 16];
-            while sender.write_all(&piece).await.is_ok() {}
-            std::future::pending::<()>().await;
-        };
-        let life = Arc::new(Life::new());
-        let passed = tokio::select! {
-            passed = pass(&from, &to, u64::MAX, &life) => passed,
-            () = flood => unreachable!(),
-        };
+        let passed = channel.pass(&from, &to, u64::MAX, &life).await;
         assert!(matches!(passed, Err(SpliceError::Target(_))), "{passed:?}");
     }
 }

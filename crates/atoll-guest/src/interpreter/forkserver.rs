@@ -166,7 +166,7 @@ impl Forkserver {
             }),
         };
         if let Err(error) = ready {
-            tree::kill_below_reaper(behind.reaper, behind.pid).await;
+            tree::kill_below_reaper(behind.reaper).await;
             return Err(error);
         }
         let identity = Identity::of(behind.pid).ok_or(ForkError::Gone)?;

@@ -168,7 +168,7 @@ impl KernelProcess {
         if let Origin::Reaper(reaper) = self.origin
             && self.exit().is_none()
         {
-            tree::kill_below_reaper(reaper, self.identity.pid()).await;
+            tree::kill_below_reaper(reaper).await;
         }
         self.end().await;
     }

@@ -184,7 +184,7 @@ impl Command {
         if self.has_exited() {
             return Err(InputError::Ended);
         }
-        if tree::kill_below_reaper(self.reaper, self.pid).await {
+        if tree::kill_command(self.reaper, self.pid).await {
             Ok(())
         } else {
             Err(InputError::Remains)
@@ -298,7 +298,7 @@ async fn watch_over(
         biased;
         report = reports.next() => (report, End::Own),
         () = at_deadline => {
-            tree::kill_below_reaper(command.reaper, command.pid).await;
+            tree::kill_command(command.reaper, command.pid).await;
             // Whoever traces a process hides its end from everybody else.
             let report = timeout(REPORT_BOUND, reports.next()).await;
             let report = report.unwrap_or(Some(Report::Signaled { signal: libc::SIGKILL }));

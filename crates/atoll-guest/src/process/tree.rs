@@ -49,17 +49,24 @@ enum Prey {
     Session(i32),
 }
 
-/// Ends everything below `reaper` but not the reaper, which stays stopped
-/// meanwhile: it could otherwise end and let its orphans escape. `leader` is the
-/// command that it started, whose group is stopped by one call, between two of
-/// its forks: what forks without end outruns whoever looks for it.
-/// Returns whether all of it is gone.
-pub(crate) async fn kill_below_reaper(reaper: i32, leader: i32) -> bool {
+/// Ends the command that `leader` is and everything below its `reaper`. Its group
+/// is stopped by one call, between two of its forks: what forks without end
+/// outruns whoever looks for it. Returns whether all of it is gone.
+pub(crate) async fn kill_command(reaper: i32, leader: i32) -> bool {
+    // Before its group: it would wait for the command that stops.
     send(reaper, Signal::STOP);
     if let Some(group) = Pid::from_raw(leader) {
         // Whoever left it is found below the reaper.
         let _ = rustix::process::kill_process_group(group, Signal::STOP);
     }
+    kill_below_reaper(reaper).await
+}
+
+/// Ends everything below `reaper` but not the reaper, which stays stopped
+/// meanwhile: it could otherwise end and let its orphans escape.
+/// Returns whether all of it is gone.
+pub(crate) async fn kill_below_reaper(reaper: i32) -> bool {
+    send(reaper, Signal::STOP);
     let gone = kill_below(reaper).await;
     send(reaper, Signal::CONT);
     gone

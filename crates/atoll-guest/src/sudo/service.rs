@@ -280,7 +280,7 @@ async fn watch(
             signal = reading.read_u8() => {
                 let Ok(signal) = signal else {
                     // The caller is gone; what it started goes too.
-                    tree::kill_below_reaper(behind.reaper, pid).await;
+                    tree::kill_command(behind.reaper, pid).await;
                     return Ok(());
                 };
                 if let (Some(group), Some(signal)) =

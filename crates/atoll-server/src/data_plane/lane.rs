@@ -23,7 +23,6 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use super::lifeline::{Tie, while_allowed};
@@ -34,13 +33,10 @@ use crate::crowd::InCrowd;
 use crate::listener::{Client, ClientBody, Observed};
 use crate::proxy::{switch_to, wanted_protocol};
 use crate::silence::Life;
-use crate::splice::{self, SpliceError};
+use crate::splice::{Channel, SpliceError};
 
 /// How long a client may take to let go of HTTP.
 const SWITCH_BOUND: Duration = Duration::from_secs(30);
-
-/// Lanes at once: each has a thread, and others need some too.
-static LANES: Semaphore = Semaphore::const_new(128);
 
 /// Said where there is no lane.
 const NO_LANE: &str = "this path is for a connection of HTTP/1.1 in the clear that goes on with \
@@ -68,10 +64,6 @@ impl Opening<'_> {
         let Some(to_client) = wish(&mut head, body, self.client) else {
             return Ok(known(upgrade_required()));
         };
-        // Who finds none free has the way that everybody has.
-        let Ok(place) = LANES.try_acquire() else {
-            return Ok(known(upgrade_required()));
-        };
         let asked = head.headers.clone();
         let options = ForwardOptions {
             service: Service::Envd,
@@ -88,7 +80,6 @@ impl Opening<'_> {
                     client: self.client.clone(),
                     tie: self.tie,
                     in_crowd: self.in_crowd,
-                    _place: place,
                 };
                 tokio::spawn(tunnel.run());
                 Ok(known(agreement))
@@ -148,7 +139,6 @@ struct Tunnel {
     client: Client,
     tie: Tie,
     in_crowd: InCrowd,
-    _place: SemaphorePermit<'static>,
 }
 
 impl Tunnel {
@@ -160,7 +150,6 @@ impl Tunnel {
             client,
             tie,
             in_crowd: _in_crowd,
-            _place,
         } = self;
         let Ok(Ok(switched)) = timeout(SWITCH_BOUND, to_client).await else {
             return;
@@ -169,7 +158,7 @@ impl Tunnel {
             return client.break_off();
         };
         let (mut connection, early) = (parts.io.into_inner(), parts.read_buf);
-        let (life, silence) = (Arc::new(Life::new()), connection.stall_bound());
+        let (life, silence) = (Life::new(), connection.stall_bound());
         let moved = async {
             match lane.length {
                 Some(length) => send(&connection, &early, lane, length, &life).await,
@@ -200,7 +189,7 @@ async fn send(
     early: &Bytes,
     lane: OpenLane,
     length: u64,
-    life: &Arc<Life>,
+    life: &Life,
 ) -> Result<(), Broken> {
     if !early.is_empty() {
         return Err(SPOKE);
@@ -208,9 +197,10 @@ async fn send(
     let (guest, mut begun) = (lane.stream, lane.early);
     begun.truncate(usize::try_from(length).unwrap_or(usize::MAX));
     let left = length - begun.len() as u64;
+    let channel = Channel::new().map_err(|_| Broken("there is no room for a pipe"))?;
     let passed = async {
         write_all(client.socket(), &begun).await?;
-        let passed = splice::pass(&guest, client.socket(), left, life).await;
+        let passed = channel.pass(&guest, client.socket(), left, life).await;
         passed.map_err(|error| match error {
             SpliceError::Source(_) => CUT_SHORT,
             SpliceError::Target(_) => GONE,
@@ -228,15 +218,16 @@ async fn receive(
     client: &mut Observed,
     early: &Bytes,
     lane: OpenLane,
-    life: &Arc<Life>,
+    life: &Life,
 ) -> Result<(), Broken> {
     let (mut guest, begun) = (lane.stream, lane.early);
+    let channel = Channel::new().map_err(|_| Broken("there is no room for a pipe"))?;
     let (reading, mut writing) = guest.split();
     let verdict = read_verdict(Cursor::new(begun).chain(reading));
     let feeding = async {
         let fed = match write_all(writing.as_ref(), early).await {
             Ok(()) => {
-                let passed = splice::pass(client.socket(), writing.as_ref(), u64::MAX, life);
+                let passed = channel.pass(client.socket(), writing.as_ref(), u64::MAX, life);
                 passed.await.map(drop)
             }
             Err(_) => Ok(()),
