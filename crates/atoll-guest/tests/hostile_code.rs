@@ -199,36 +199,29 @@ async fn forks_of_a_cell_end_with_it_and_are_no_kernels() {
     let client = &guest.client;
     let own = ran(client, "import os; os.getpid()").await;
     let own = own.text().to_owned();
-    for (code, said) in [
+    for (code, expected) in [
         // The child comes to the end of the cell,
-        ("child = os.fork()", ""),
+        ("child = os.fork()", "0"),
         // prints before,
         (
             "child = os.fork()\nif child == 0: print('of the child')",
-            "of the child",
+            "0",
         ),
         // fails,
-        (
-            "child = os.fork()\nif child == 0: 1 / 0",
-            "ZeroDivisionError",
-        ),
+        ("child = os.fork()\nif child == 0: 1 / 0", "1"),
         // or ends as it should.
         (
             "import sys\nchild = os.fork()\nif child == 0: sys.exit(7)",
-            "",
+            "7",
         ),
     ] {
         let forked = ran(client, &format!("{code}\nprint('parent')")).await;
         assert_eq!(forked.error, None, "{code}");
         let waited = ran(client, "os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])").await;
-        let expected = match said {
-            "ZeroDivisionError" => "1",
-            _ if code.contains("exit") => "7",
-            _ => "0",
-        };
         assert_eq!(waited.text(), expected, "{code}");
-        let all = [forked.stdout, forked.stderr, waited.stdout, waited.stderr].concat();
-        assert!(all.contains(said), "{code}: {all}");
+        // What a fork says last takes a way of its own, through its kernel, and may come
+        // when no cell listens; the kernel's own words do not.
+        assert!(forked.stdout.contains("parent"), "{code}: {forked:?}");
     }
     for _ in 0..10 {
         assert_eq!(ran(client, "os.getpid()").await.text(), own);
