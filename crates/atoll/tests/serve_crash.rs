@@ -202,6 +202,13 @@ fn a_server_and_a_monitor_that_die_together_leave_no_row_and_no_sandbox() {
             };
             assert!(server.send(&ask).is_err(), "{point} is not reached");
             assert_eq!(server.ended().code, -9, "{point}");
+            // They are killed one after the other, and nobody can clean up after a
+            // monitor that has not died yet.
+            eventually("the end of the monitor", || {
+                let owners = server.home.leases().into_iter();
+                let mut owners = owners.map(|lease| format!("/proc/{}", lease["owner"]["pid"]));
+                (!owners.any(|owner| std::path::Path::new(&owner).exists())).then_some(())
+            });
             server.start_again();
             assert_eq!(server.listed(""), Vec::<String>::new(), "{point}");
             assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
