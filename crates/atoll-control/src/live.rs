@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::{
-    CreateError, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec, Stats,
+    CreateError, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec, Stats, Still,
 };
 use atoll_guest_client::{GuestClient, GuestError, InitRequest};
 use atoll_protocol::Warmth;
@@ -168,6 +168,15 @@ impl LiveSandbox {
     /// When the sandbox is gone or the kernel refuses; then it runs on.
     pub async fn freeze(&self) -> Result<(), SandboxError> {
         self.ask(|sandbox| sandbox.freeze()).await
+    }
+
+    /// Stops every process in it until the guard is released or dropped; see
+    /// [`Sandbox::hold_still`].
+    ///
+    /// # Errors
+    /// When the sandbox is gone or its tier cannot do that; then it runs on.
+    pub async fn hold_still(&self) -> Result<Still, SandboxError> {
+        self.ask(|sandbox| sandbox.hold_still()).await
     }
 
     /// Lets it run on.

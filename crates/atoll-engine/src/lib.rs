@@ -46,6 +46,8 @@ pub use network::{
 };
 pub use reconcile::{reconcile, reconcile_home};
 pub use record::{Ended, SandboxRecord};
-pub use runtime::{AttachError, CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Tier};
+pub use runtime::{
+    AttachError, CreateError, Dial, Runtime, Sandbox, SandboxError, Stats, Still, Tier,
+};
 pub use spec::{Attachment, SandboxSpec};
 pub use tier_verdict::{TierVerdict, remember_verdict, remembered_verdict};

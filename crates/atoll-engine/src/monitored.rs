@@ -26,7 +26,7 @@ use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{
     Attachment, CreateError, Dial, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
-    SandboxId, SandboxSpec, Tier, open_files_ceiling,
+    SandboxId, SandboxSpec, Still, Tier, open_files_ceiling,
 };
 
 /// A monitor that has not made its sandbox by then is given up.
@@ -287,14 +287,6 @@ impl MonitoredSandbox {
     }
 
     fn ask(&self, question: &Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
-        let failed = |error: io::Error| match error.kind() {
-            // It ended while we asked.
-            io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::NotFound => SandboxError::Gone,
-            _ => SandboxError::Failed(format!("the monitor does not answer: {error}")),
-        };
         match ask(&self.control, question, bound) {
             Ok(Some(Answer::Failed(what))) => Err(SandboxError::Failed(what)),
             Ok(Some(answer)) => Ok(Some(answer)),
@@ -307,7 +299,7 @@ impl MonitoredSandbox {
             {
                 Ok(None)
             }
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(failed(&error)),
         }
     }
 
@@ -455,6 +447,27 @@ impl Sandbox for MonitoredSandbox {
         }
     }
 
+    fn hold_still(&self) -> Result<Still, SandboxError> {
+        if self.tier == Tier::Gvisor {
+            return Err(SandboxError::Unsupported {
+                tier: self.tier,
+                operation: "show the changes of a sandbox as files",
+            });
+        }
+        let connected = UnixStream::connect(&self.control).and_then(|mut monitor| {
+            send(&mut monitor, &Question::HoldStill)?;
+            Ok((receive(&monitor, Some(ANSWER_BOUND))?, monitor))
+        });
+        match connected.map_err(|error| failed(&error))? {
+            (Some(Answer::Still { changes, layers }), monitor) => {
+                Ok(Still::new(changes, layers, monitor))
+            }
+            (Some(Answer::Failed(what)), _) => Err(SandboxError::Failed(what)),
+            (Some(other), _) => Err(unexpected(&other)),
+            (None, _) => Err(SandboxError::Gone),
+        }
+    }
+
     fn wait(&self, bound: Duration) -> Result<Option<Outcome>, SandboxError> {
         match self.ask(&Question::Wait, bound) {
             Ok(None) => Ok(None),
@@ -489,6 +502,18 @@ impl Sandbox for MonitoredSandbox {
                 Err(error)
             }
         }
+    }
+}
+
+/// Why a monitor could not be asked.
+fn failed(error: &io::Error) -> SandboxError {
+    match error.kind() {
+        // It ended while we asked.
+        io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::NotFound => SandboxError::Gone,
+        _ => SandboxError::Failed(format!("the monitor does not answer: {error}")),
     }
 }
 

@@ -8,14 +8,19 @@ use std::fmt;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::monitor::message::{Answer, Question, receive, send};
 use crate::{
     InvalidPolicy, LimitsError, NetworkPolicy, NetworkUsage, Outcome, SandboxId, SandboxSpec,
 };
+
+/// How long a monitor may take to let a sandbox run on.
+const RELEASE_BOUND: Duration = Duration::from_secs(30);
 
 /// How strongly a sandbox is kept apart from the host.
 #[derive(
@@ -114,6 +119,13 @@ pub trait Sandbox: Dial {
     /// When the sandbox is gone.
     fn halt(&self) -> Result<PathBuf, SandboxError>;
 
+    /// Stops every process where it stands, so that what changed over the layers can be read,
+    /// until the guard is released or dropped, or its owner dies.
+    ///
+    /// # Errors
+    /// When the sandbox is gone, its tier has no such files, or somebody reads them already.
+    fn hold_still(&self) -> Result<Still, SandboxError>;
+
     /// Waits until it has ended; `None` when `bound` passes first.
     ///
     /// # Errors
@@ -126,6 +138,50 @@ pub trait Sandbox: Dial {
     /// When something could not be removed, then the next start tries again;
     /// [`SandboxError::Gone`] when it had ended before, then nothing is left.
     fn destroy(&self) -> Result<Outcome, SandboxError>;
+}
+
+/// A sandbox whose processes hold still. They run on when it is dropped.
+#[derive(Debug)]
+pub struct Still {
+    changes: PathBuf,
+    layers: Vec<PathBuf>,
+    monitor: UnixStream,
+}
+
+impl Still {
+    pub(crate) fn new(changes: PathBuf, layers: Vec<PathBuf>, monitor: UnixStream) -> Self {
+        Self {
+            changes,
+            layers,
+            monitor,
+        }
+    }
+
+    /// The layers it stands on, the top one first.
+    #[must_use]
+    pub fn layers(&self) -> &[PathBuf] {
+        &self.layers
+    }
+
+    /// Where its changes over the layers are, owners as inside. Whoever reads them
+    /// knows only after [`Still::release`] that they were whole.
+    #[must_use]
+    pub fn changes(&self) -> &Path {
+        &self.changes
+    }
+
+    /// Lets its processes run on.
+    ///
+    /// # Errors
+    /// [`SandboxError::Gone`] when it ended meanwhile: what was read may lack anything.
+    pub fn release(mut self) -> Result<(), SandboxError> {
+        let gone = |_| SandboxError::Gone;
+        send(&mut self.monitor, &Question::Release).map_err(gone)?;
+        match receive(&self.monitor, Some(RELEASE_BOUND)) {
+            Ok(Some(Answer::Done)) => Ok(()),
+            Ok(_) | Err(_) => Err(SandboxError::Gone),
+        }
+    }
 }
 
 /// What the host measured of a sandbox.

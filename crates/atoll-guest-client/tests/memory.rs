@@ -7,6 +7,7 @@
     reason = "test code"
 )]
 
+#[path = "guests/support/mod.rs"]
 mod support;
 
 use atoll_guest_client::{

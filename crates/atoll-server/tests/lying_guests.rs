@@ -25,7 +25,7 @@ use atoll_control::identity::{Access, Identity, now_ms};
 use atoll_control::running::{CodeAccess, Ingress, Running, RunningSandboxes};
 use atoll_engine::{
     Attachment, CreateError, Dial, Limits, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
-    SandboxId, SandboxSpec, Stats, Tier,
+    SandboxId, SandboxSpec, Stats, Still, Tier,
 };
 use atoll_guest_client::InitRequest;
 use atoll_server::{Bounds, Entrance, Names, Services, serve};
@@ -127,6 +127,10 @@ impl Sandbox for Liar {
     }
 
     fn halt(&self) -> Result<PathBuf, SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
+    fn hold_still(&self) -> Result<Still, SandboxError> {
         Err(SandboxError::Gone)
     }
 

@@ -33,6 +33,8 @@ state_writes! {
     BuildCacheEntry => "build_cache_entry",
     /// A template.
     TemplateRecord => "template_record",
+    /// A snapshot, or that it is retired.
+    SnapshotRecord => "snapshot_record",
     /// The id of a home among the nodes of a database.
     NodeId => "node_id",
     /// The secret of a home.

@@ -50,6 +50,8 @@ struct Settings {
     database: Option<String>,
     /// Sandboxes that a tenant has at once.
     max_sandboxes: Option<usize>,
+    /// Snapshots that one tenant has at once.
+    max_snapshots: Option<usize>,
     /// How long a sandbox of the server lives at most.
     max_lifetime: Option<String>,
     /// In whose sandboxes code runs without a token.
@@ -167,6 +169,7 @@ impl Home {
         })?;
         Ok(lifecycle::Settings {
             sandboxes_max: self.settings.max_sandboxes.unwrap_or(default.sandboxes_max),
+            snapshots_max: self.settings.max_snapshots.unwrap_or(default.snapshots_max),
             lifetime_max,
             network,
             code_without_token: self.settings.code_without_token,

@@ -268,12 +268,34 @@ impl Targets {
                 arguments
             }
             Self::Tier => {
-                let long = LONG_TIER_TESTS.iter().filter(|_| choice.full);
-                let names = TIER_TESTS.iter().chain(long);
-                named(names.map(ToString::to_string).collect())
+                let long = LONG_TIER_BINARIES.iter().filter(|_| choice.full);
+                let names = [TIER_BINARY].iter().chain(long).copied();
+                named(names.map(str::to_owned).collect())
             }
         })
     }
+
+    /// What the test binaries are told: all but some modules.
+    fn skipped(self, choice: &TestChoice) -> Outcome<Vec<String>> {
+        if self != Self::Tier {
+            return Ok(Vec::new());
+        }
+        let long = LONG_TIER_TESTS.iter().filter(|_| choice.full);
+        let wanted: Vec<_> = TIER_TESTS.iter().chain(long).copied().collect();
+        all_modules_but(&wanted)
+    }
+}
+
+/// Arguments by which the binary with all the sandboxes runs these modules
+/// alone, whatever else chooses among its tests.
+pub(crate) fn all_modules_but(wanted: &[&str]) -> Outcome<Vec<String>> {
+    let directory = format!("crates/{WITH_SANDBOXES}/tests/{TIER_BINARY}");
+    let modules = entries(&workspace::root().join(directory))?;
+    let modules = modules.iter().map(|file| stem(file));
+    Ok(modules
+        .filter(|name| name != "main" && !wanted.contains(&name.as_str()))
+        .flat_map(|name| ["--skip".to_owned(), format!("{name}::")])
+        .collect())
 }
 
 /// Names of the integration tests of some packages, each once.
@@ -316,7 +338,8 @@ fn run_tests(choice: &TestChoice, targets: Targets, home: &Path) -> Outcome<Tall
         Targets::WithoutSandboxes | Targets::WithSandboxes | Targets::Documentation => cargo,
     };
     let all = cargo.clone().args(&choice.filter);
-    let mut tally = counted(&all.args(harness_arguments(choice, &[])))?;
+    let skipped = targets.skipped(choice)?;
+    let mut tally = counted(&all.args(harness_arguments(choice, &[])).args(skipped))?;
     if let Some(names) = tally.second_chances(SECOND_CHANCES_MAX) {
         step(format_args!("once more, alone: {}", names.join(", ")));
         let alone = counted(&cargo.args(harness_arguments(choice, names)))?;
@@ -342,20 +365,25 @@ fn harness_arguments(choice: &TestChoice, names: &[String]) -> Vec<String> {
     arguments
 }
 
-/// Tests of what every tier must do, for which `ATOLL_TEST_TIER` chooses the tier.
+/// Where the tests are for which `ATOLL_TEST_TIER` chooses the tier.
+pub(crate) const TIER_BINARY: &str = "sandboxes";
+
+/// Modules of it that say what every tier must do.
 const TIER_TESTS: [&str; 9] = [
     "run", "shell", "limits", "guest", "monitor", "attach", "dial", "tiers", "serve",
 ];
 
 /// The same of those that take minutes.
-const LONG_TIER_TESTS: [&str; 6] = [
+const LONG_TIER_TESTS: [&str; 5] = [
     "interpreter_clients",
     "protocol",
     "network",
     "selftest",
     "serve_restart",
-    "serve_crash",
 ];
+
+/// Binaries of which the same is true.
+const LONG_TIER_BINARIES: [&str; 1] = ["serve_crash"];
 
 fn counted(program: &Program) -> Outcome<Tally> {
     let mut tally = Tally::default();

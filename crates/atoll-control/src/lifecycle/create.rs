@@ -70,6 +70,27 @@ impl Lifecycle {
         wish: CreateWish,
         key: Option<IdempotencyKey>,
     ) -> Result<Created, CreateError> {
+        self.begin_creation(caller, wish, key, None).await
+    }
+
+    /// The same from a template that is in no catalog.
+    pub(super) async fn create_of(
+        &self,
+        caller: &Caller,
+        wish: CreateWish,
+        template: Template,
+    ) -> Result<Created, CreateError> {
+        self.begin_creation(caller, wish, None, Some(template))
+            .await
+    }
+
+    async fn begin_creation(
+        &self,
+        caller: &Caller,
+        wish: CreateWish,
+        key: Option<IdempotencyKey>,
+        template: Option<Template>,
+    ) -> Result<Created, CreateError> {
         let (reply, answer) = oneshot::channel();
         let (shared, caller) = (Arc::clone(&self.shared), caller.clone());
         tokio::spawn(async move {
@@ -78,6 +99,7 @@ impl Lifecycle {
                 caller,
                 wish,
                 key,
+                template,
                 reply: Some(reply),
             };
             let result = creation.run().await;
@@ -96,6 +118,8 @@ struct Creation {
     caller: Caller,
     wish: CreateWish,
     key: Option<IdempotencyKey>,
+    /// Instead of the one that the wish names.
+    template: Option<Template>,
     reply: Option<oneshot::Sender<Result<Created, CreateError>>>,
 }
 
@@ -121,7 +145,10 @@ impl Creation {
         let settings = &shared.foundation.settings;
         self.wish.check(settings.lifetime_max)?;
         self.wish.traffic.ingress.check()?;
-        let template = shared.template(&self.caller, &self.wish.template).await?;
+        let template = match self.template.take() {
+            Some(template) => template,
+            None => shared.template(&self.caller, &self.wish.template).await?,
+        };
         let plan = self.plan(template)?;
         let tenant = self.caller.tenant;
         let Some(admitted) = shared.admission.enter(tenant) else {

@@ -31,6 +31,7 @@
 //! | `restart.rs` | rows against what runs: at each start, and on a timer |
 //! | `kill.rs`, `timeout.rs`, `connect.rs`, `egress.rs` | the orders that clients give |
 //! | `pause.rs` | holding still and running on, by order, at the end of its time, on traffic |
+//! | `snapshot.rs` | its files as a template, and sandboxes that begin with them |
 //! | `view.rs`, `observe.rs` | what clients are told |
 //! | `sampler.rs`, `journal.rs` | what the host saw of it |
 //! | `wish.rs`, `traffic.rs`, `template_reference.rs` | what clients ask for, checked |
@@ -49,6 +50,7 @@ mod pause;
 mod restart;
 mod sampler;
 mod settings;
+mod snapshot;
 mod step;
 mod task;
 mod template_reference;
@@ -75,6 +77,7 @@ pub use error::{CreateError, OperationError};
 pub use pause::PauseCondition;
 pub use restart::{Reconciled, RestartError};
 pub use settings::Settings;
+pub use snapshot::{SnapshotError, SnapshotFilter, SnapshotView};
 pub use step::Step;
 pub use template_reference::{InvalidTemplateReference, TemplateReference};
 pub use timeout::Extension;
@@ -121,6 +124,10 @@ pub(super) struct Shared {
     tasks: Mutex<HashMap<SandboxId, mpsc::Sender<Order>>>,
     admission: Admission,
     creations: Semaphore,
+    /// Whose files are being read.
+    readers: Semaphore,
+    /// Held by who gives names to snapshots, and takes them away.
+    naming: tokio::sync::Mutex<()>,
 }
 
 impl Lifecycle {
@@ -134,6 +141,8 @@ impl Lifecycle {
                 tasks: Mutex::default(),
                 admission,
                 creations: Semaphore::new(CREATIONS_AT_ONCE),
+                readers: Semaphore::new(snapshot::READERS),
+                naming: tokio::sync::Mutex::default(),
             }),
         }
     }

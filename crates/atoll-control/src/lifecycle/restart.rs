@@ -110,6 +110,7 @@ impl Lifecycle {
             if let Err(error) = database.forget(now_ms() - TOMBSTONES_KEPT_MS).await {
                 tracing::warn!("what ended long ago is not forgotten: {error}");
             }
+            self.shared.sweep_snapshots().await;
             match self.reconcile().await {
                 Ok(found) if found == Reconciled::default() => {}
                 Ok(found) => tracing::warn!("rows and sandboxes differed: {found:?}"),

@@ -11,6 +11,8 @@ use crate::running::CodeWithoutToken;
 pub struct Settings {
     /// Sandboxes that one tenant has at once, at most.
     pub sandboxes_max: usize,
+    /// Snapshots that one tenant has at once, at most.
+    pub snapshots_max: usize,
     /// How long one lives, at most, however often its time is extended.
     pub lifetime_max: Duration,
     /// Limits where a template names none.
@@ -25,6 +27,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             sandboxes_max: 200,
+            snapshots_max: 100,
             lifetime_max: Duration::from_secs(24 * 60 * 60),
             limits: Limits::default(),
             network: NetworkPolicy::full(),

@@ -51,6 +51,12 @@ steps! {
     Thaw => "lifecycle_thaw",
     /// The row says that it runs again.
     WriteResumed => "lifecycle_write_resumed",
+    /// Its processes hold still while its files are read.
+    HoldStill => "lifecycle_hold_still",
+    /// Its files become a layer.
+    ReadFiles => "lifecycle_read_files",
+    /// The record of its snapshot.
+    WriteSnapshot => "lifecycle_write_snapshot",
     /// The row says that it is being ended.
     WriteKilling => "lifecycle_write_killing",
     /// Its processes, and everything it has on this host.

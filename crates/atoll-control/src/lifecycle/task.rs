@@ -1,5 +1,6 @@
 //! The task of one running sandbox: the only writer of its state.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::admission::Admitted;
 use super::ending::Ending;
 use super::sampler::Sampler;
+use super::snapshot::{Held, Holder, released};
 use super::view::{json, parse};
 use super::{
     Found, LifecycleView, OperationError, PauseCondition, Registration, Shared, Step, Traffic,
@@ -49,6 +51,8 @@ pub(super) enum Order {
         time: Duration,
         reply: Reply<(Sandbox, Found)>,
     },
+    /// Holding still for who reads its files.
+    HoldStill { reply: Reply<Held> },
     /// The end.
     Kill { reply: Reply<()> },
 }
@@ -84,6 +88,9 @@ pub(super) struct SandboxTask {
     /// While it runs.
     pub(super) sampler: Option<Sampler>,
     orders: mpsc::Receiver<Order>,
+    /// Who keeps it still, and the orders that wait for that to end.
+    pub(super) holder: Option<Holder>,
+    deferred: VecDeque<Order>,
     /// Until the tombstone is there.
     _places: Places,
 }
@@ -105,6 +112,8 @@ impl SandboxTask {
             running,
             sampler: None,
             orders,
+            holder: None,
+            deferred: VecDeque::new(),
             _places: places,
         };
         tokio::spawn(task.run());
@@ -116,6 +125,8 @@ impl SandboxTask {
         self.begin().await;
         let ending = loop {
             let is_awake = self.row.state == SandboxState::Running;
+            // One that is to be paused at its end is paused when its files are read.
+            let is_held = self.holder.is_some();
             tokio::select! {
                 biased;
                 () = &mut ended => break Ending::Found,
@@ -126,11 +137,18 @@ impl SandboxTask {
                             let _ = reply.send(Err(error)); // who does not wait needs no answer
                         }
                     },
+                    Some(order) if self.holder.is_some() => self.deferred.push_back(order),
                     Some(order) => self.carry_out(order).await,
                     // The registration holds the other end for as long as this task lives.
                     None => return,
                 },
-                () = until(self.row.end_at_ms), if is_awake => {
+                () = released(&mut self.holder) => {
+                    self.holder = None;
+                    while self.holder.is_none() && let Some(order) = self.deferred.pop_front() {
+                        self.carry_out(order).await;
+                    }
+                }
+                () = until(self.row.end_at_ms), if is_awake && !(self.at_end.pauses && is_held) => {
                     if !self.at_end.pauses {
                         break Ending::TimeOver;
                     }
@@ -192,6 +210,7 @@ impl SandboxTask {
                 let done = self.resume(time).await;
                 let _ = reply.send(done);
             }
+            Order::HoldStill { reply } => self.hold_still(reply).await,
             // It ends the loop, so it is not carried out here.
             Order::Kill { reply } => {
                 let _ = reply.send(Err(OperationError::NotFound));

@@ -3,12 +3,11 @@
 
 use std::str::FromStr;
 
+use super::snapshot::DEFAULT_TAG;
 use super::{CreateError, Shared};
 use crate::identity::Caller;
 use crate::templates::{CatalogError, Template, TemplateCatalog, TemplateName, builtin_names};
 
-/// The tag of a reference that names none, and the only one there is so far.
-const DEFAULT_TAG: &str = "default";
 /// Longest reference.
 const LEN_MAX: usize = 256;
 /// Letters of a UUID, dashes and all.
@@ -30,11 +29,18 @@ pub struct TemplateReference {
 #[error("invalid template reference '{0}': expected [namespace/]name[:tag]")]
 pub struct InvalidTemplateReference(String);
 
+impl InvalidTemplateReference {
+    /// Of a text that is quoted in part, as long as it may be.
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.chars().take(100).collect())
+    }
+}
+
 impl FromStr for TemplateReference {
     type Err = InvalidTemplateReference;
 
     fn from_str(text: &str) -> Result<Self, InvalidTemplateReference> {
-        let invalid = || InvalidTemplateReference(text.chars().take(100).collect());
+        let invalid = || InvalidTemplateReference::of(text);
         if text.len() > LEN_MAX {
             return Err(invalid());
         }
@@ -112,7 +118,28 @@ impl Shared {
                 return Err(missing());
             }
         }
+        let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
+        let named = TemplateReference {
+            tag: Some(tag.to_owned()),
+            ..reference.clone()
+        };
+        let snapshot = || async {
+            let found = self.own_snapshots::<CreateError>(caller, &named).await?;
+            let newest = found.into_iter().next();
+            Ok::<_, CreateError>(newest.map(|snapshot| snapshot.template))
+        };
+        // In a namespace are the snapshots of its tenant, and then what everybody has.
+        if reference.namespace.is_some()
+            && let Some(template) = snapshot().await?
+        {
+            return Ok(template);
+        }
         let found = reference.find(&self.foundation.catalog)?;
+        if found.is_none()
+            && let Some(template) = snapshot().await?
+        {
+            return Ok(template);
+        }
         let template = match found {
             Some(template) => template,
             // What everybody knows to exist, and what E2B's SDK asks for unless told otherwise.

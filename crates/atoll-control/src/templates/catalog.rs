@@ -72,6 +72,16 @@ pub async fn layer_directories(
 /// asks may move between threads.
 pub type InUse<'question> = &'question (dyn Fn() -> io::Result<BTreeSet<Digest>> + Sync);
 
+/// Layers that running sandboxes of this host stand on.
+///
+/// # Errors
+/// When the leases cannot be read.
+pub fn layers_in_use() -> io::Result<BTreeSet<Digest>> {
+    let paths = atoll_engine::layers_in_use()?;
+    let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
+    Ok(names.filter_map(Digest::from_file_name).collect())
+}
+
 /// While it lives, no layer of its home is removed.
 #[derive(Debug)]
 pub struct LayersHeld {
@@ -264,7 +274,7 @@ impl TemplateCatalog {
         };
         let mut removed = self.layers.sweep_alone().await?;
         let cache = self.directory.with_file_name("build-cache");
-        for directory in [&self.directory, &cache] {
+        for directory in [&self.directory, &cache, &self.snapshot_directory()] {
             let failed = |source| CatalogError::File {
                 path: directory.clone(),
                 source,
@@ -284,7 +294,11 @@ impl TemplateCatalog {
         self.directory.join(".builds")
     }
 
-    fn lock_against_builds(&self) -> Result<Lock, CatalogError> {
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn lock_against_builds(&self) -> Result<Lock, CatalogError> {
         let path = self.shared_lock_path();
         match Lock::try_exclusive(&path) {
             Ok(lock) => lock.ok_or(CatalogError::Busy),
@@ -292,10 +306,15 @@ impl TemplateCatalog {
         }
     }
 
-    fn kept(&self, in_use: &BTreeSet<Digest>) -> Result<BTreeSet<Digest>, CatalogError> {
+    pub(super) fn kept(&self, in_use: &BTreeSet<Digest>) -> Result<BTreeSet<Digest>, CatalogError> {
         let mut kept = in_use.clone();
         for template in self.list()? {
             kept.extend(template.layers);
+        }
+        for snapshot in self.snapshots()? {
+            if !snapshot.is_retired {
+                kept.extend(snapshot.template.layers);
+            }
         }
         Ok(kept)
     }

@@ -6,7 +6,7 @@
 //!                                └ steps: sandbox ─▶ halt ─▶ upper ─▶ layer each
 //! ```
 //! Everything lives below the home: `templates/` (records and locks),
-//! `layers/` and `blobs/` (bytes, see `atoll-store`), `build-cache/` (what
+//! `snapshots/` (records of what sandboxes became), `layers/` and `blobs/` (bytes, see `atoll-store`), `build-cache/` (what
 //! each step made) and `build-logs/`.
 
 mod build_log;
@@ -20,6 +20,7 @@ mod identity;
 mod lock;
 mod record;
 mod reporter;
+mod snapshot;
 mod source;
 mod spec;
 mod step;
@@ -27,11 +28,14 @@ mod workshop;
 
 pub use builder::{BuildError, BuildOptions, Builder, CacheUse, Events};
 pub use builtin::{Builtin, builtin_minutes, builtin_names};
-pub use catalog::{CatalogError, InUse, LayersHeld, TemplateCatalog, layer_directories};
+pub use catalog::{
+    CatalogError, InUse, LayersHeld, TemplateCatalog, layer_directories, layers_in_use,
+};
 pub use context::ContextError;
 pub use event::{BuildEvent, OutputStream};
 pub use identity::{InvalidTemplateName, TemplateId, TemplateName};
 pub use record::{Resources, Template};
+pub use snapshot::Snapshot;
 pub use source::SourceError;
 pub use spec::{DebianSource, Source, SpecError, TemplateSpec};
 pub use step::Step;

@@ -87,6 +87,10 @@ pub(crate) enum Question {
     /// How to reach it, for who did not start it.
     Introduce,
     Halt,
+    /// Stops every process where it stands, until the client says [`Question::Release`] on the
+    /// same connection or closes it.
+    HoldStill,
+    Release,
     /// Answered when the sandbox has ended.
     Wait,
     Destroy,
@@ -101,6 +105,11 @@ pub(crate) enum Answer {
     Ready(Ready),
     /// Directory with the changes over the layers.
     Halted(PathBuf),
+    /// The same while every process holds still, and the layers, the top one first.
+    Still {
+        changes: PathBuf,
+        layers: Vec<PathBuf>,
+    },
     Ended(Outcome),
     Failed(String),
 }

@@ -47,6 +47,7 @@ pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Resul
         records: Records::new(request.config.records()),
         waiting: Vec::new(),
         halted: false,
+        reader: None,
         memory_kills: 0,
     };
     let outcome = watch.until_the_end(&terminate)?;
@@ -117,6 +118,8 @@ struct Watch<'a> {
     records: Records,
     waiting: Vec<UnixStream>,
     halted: bool,
+    /// Who reads its disk while every process holds still.
+    reader: Option<UnixStream>,
     /// Processes that the guest was asked to end for memory.
     memory_kills: u64,
 }
@@ -141,6 +144,10 @@ impl<'a> Watch<'a> {
                 sources.push(PollFd::new(&self.running.started.init_fd, PollFlags::IN));
                 sources.len() - 1
             });
+            let reader = self.reader.as_ref().map(|reader| {
+                sources.push(PollFd::new(reader, PollFlags::IN));
+                sources.len() - 1
+            });
             let exhaustion = self.running.started.exhaustion.as_ref();
             let mut also = |source: Option<BorrowedFd<'a>>, flags| {
                 source.map(|source| {
@@ -162,6 +169,7 @@ impl<'a> Watch<'a> {
             let (asked_to_end, question) = (happened(0), happened(1));
             let (client_gone, init_ended) =
                 (lifeline.is_some_and(happened), init.is_some_and(happened));
+            let reader_spoke = reader.is_some_and(happened);
             let (memory, processes) = (
                 memory.is_some_and(happened),
                 processes.is_some_and(happened),
@@ -174,6 +182,9 @@ impl<'a> Watch<'a> {
             }
             if asked_to_end {
                 return Ok(Outcome::Killed);
+            }
+            if reader_spoke {
+                self.run_on()?;
             }
             if question && let Some(outcome) = self.answer_next()? {
                 return Ok(outcome);
@@ -239,8 +250,22 @@ impl<'a> Watch<'a> {
         let cgroup = &self.running.cgroup;
         let answer = match question {
             Question::Stats => self.stats().map(Answer::Stats),
+            Question::Freeze | Question::Thaw | Question::HoldStill if self.reader.is_some() => {
+                Err(io::Error::other("its disk is being read"))
+            }
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
             Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
+            Question::HoldStill => match cgroup.freeze() {
+                Ok(()) => {
+                    self.reader = Some(client.try_clone()?);
+                    Ok(Answer::Still {
+                        changes: self.changes(),
+                        layers: self.spec.layers.clone(),
+                    })
+                }
+                Err(error) => Err(error),
+            },
+            Question::Release => Err(io::Error::other("it is not held still here")),
             Question::SetNetwork(policy) => self.set_network(&policy).map(|()| Answer::Done),
             Question::EndAfter(left) => {
                 self.lifetime.end_after(left);
@@ -313,12 +338,34 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Lets every process run on, because the reader of its disk is done or gone.
+    fn run_on(&mut self) -> io::Result<()> {
+        let Some(mut reader) = self.reader.take() else {
+            return Ok(());
+        };
+        let is_done = matches!(
+            receive(&reader, Some(QUESTION_BOUND)),
+            Ok(Some(Question::Release))
+        );
+        self.running.cgroup.thaw()?;
+        if is_done {
+            // A client that went away before its answer is not the sandbox's trouble.
+            let _ = send(&mut reader, &Answer::Done);
+        }
+        Ok(())
+    }
+
     fn halt(&mut self) -> io::Result<PathBuf> {
         self.halted = true;
         self.running.cgroup.kill()?;
+        Ok(self.changes())
+    }
+
+    /// Where the changes over the layers can be read from outside.
+    fn changes(&self) -> PathBuf {
         let inside = self.running.disk.join("upper");
         let inside = inside.strip_prefix("/").unwrap_or(&inside);
-        Ok(PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside))
+        PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside)
     }
 }
 

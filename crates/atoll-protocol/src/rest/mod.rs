@@ -14,6 +14,7 @@ mod metric;
 mod network;
 mod sandbox;
 mod secret;
+mod snapshot;
 mod team;
 mod template;
 
@@ -26,6 +27,7 @@ pub use sandbox::{
     PauseMode, Sandbox, SandboxDetail, SandboxState, Timeout,
 };
 pub use secret::Secret;
+pub use snapshot::{Fork, ForkResult, NewSnapshot, SnapshotInfo};
 pub use team::Team;
 pub use template::{BuildStatus, Template, TemplateAlias};
 

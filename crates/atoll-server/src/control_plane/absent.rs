@@ -7,41 +7,11 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::Plane;
-use super::answer::{ApiError, Retry};
+use super::answer::ApiError;
 use super::authentication::Asker;
-use super::place::{Name, SandboxName};
+use super::place::Name;
 use super::routes::Answer;
 use super::templates::find;
-
-/// A status that clients know for these routes, and the word that it is for good.
-fn permanent(what: &str) -> ApiError {
-    let message = format!("{what} is not part of this version of Atoll");
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retry(Retry::No)
-}
-
-async fn of_sandbox(plane: &Plane, asker: &Asker, id: &str, what: &str) -> ApiError {
-    // Whoever may not see the sandbox learns nothing else.
-    match plane.lifecycle.get(&asker.caller, id).await {
-        Ok(_) => permanent(what),
-        Err(error) => ApiError::of_sandbox(id, error),
-    }
-}
-
-pub(super) async fn snapshot(
-    State(plane): State<Plane>,
-    asker: Asker,
-    SandboxName(id): SandboxName,
-) -> ApiError {
-    of_sandbox(&plane, &asker, &id, "taking a snapshot").await
-}
-
-pub(super) async fn fork(
-    State(plane): State<Plane>,
-    asker: Asker,
-    SandboxName(id): SandboxName,
-) -> ApiError {
-    of_sandbox(&plane, &asker, &id, "forking a sandbox").await
-}
 
 pub(super) async fn build_template(_asker: Asker) -> ApiError {
     ApiError::bad_request(

@@ -89,6 +89,15 @@ impl ApiError {
         }
     }
 
+    /// What is told of it where the status of the answer says something else.
+    pub(super) fn body(self) -> ErrorBody {
+        ErrorBody {
+            code: self.status.as_u16(),
+            message: self.message,
+            error_code: self.error_code.map(str::to_owned),
+        }
+    }
+
     /// The same text for a sandbox of somebody else and for none at all.
     pub(super) fn no_sandbox(id: &str) -> Self {
         let shown: String = id.chars().take(64).collect();
@@ -136,13 +145,9 @@ impl From<CreateError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = ErrorBody {
-            code: self.status.as_u16(),
-            message: self.message,
-            error_code: self.error_code.map(str::to_owned),
-        };
-        let mut response = (self.status, Json(body)).into_response();
-        let retry = match self.retry {
+        let (status, retry) = (self.status, self.retry);
+        let mut response = (status, Json(self.body())).into_response();
+        let retry = match retry {
             Retry::AsTheStatusSays => return response,
             Retry::Yes => "true",
             Retry::No => "false",

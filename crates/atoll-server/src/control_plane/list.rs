@@ -21,7 +21,7 @@ use super::wire::listed;
 /// Entries of a page, at most and when nothing is said.
 const LIMIT_MAX: usize = 100;
 /// Where the next page begins.
-const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
+pub(super) const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
 
 pub(super) async fn second_generation(
     State(plane): State<Plane>,
@@ -78,7 +78,7 @@ pub(super) async fn first_generation(
     Ok(Json(page.into_iter().map(listed).collect()))
 }
 
-fn limit(query: &Query) -> Result<usize, ApiError> {
+pub(super) fn limit(query: &Query) -> Result<usize, ApiError> {
     let limit = query.value("limit")?.unwrap_or(LIMIT_MAX);
     if (1..=LIMIT_MAX).contains(&limit) {
         Ok(limit)

@@ -37,6 +37,7 @@ mod network;
 mod place;
 mod query;
 mod routes;
+mod snapshots;
 mod teams;
 mod templates;
 mod timeout;

@@ -15,7 +15,7 @@ use super::answer::{ApiError, missing_route, wrong_method};
 use super::body::BODY_BYTES_MAX;
 use super::{
     ControlPlane, Plane, absent, authentication, connect, create, get as look, health, kill, list,
-    logs, metrics, network, teams, templates, timeout,
+    logs, metrics, network, snapshots, teams, templates, timeout,
 };
 
 /// What a request must have to be answered.
@@ -78,8 +78,8 @@ routes! {
     Sandbox GET "/sandboxes/{sandbox}/logs" => logs::first_generation;
     Sandbox GET "/v2/sandboxes/{sandbox}/logs" => logs::second_generation;
     Sandbox POST "/sandboxes/{sandbox}/pause" => connect::pause;
-    Sandbox POST "/sandboxes/{sandbox}/snapshots" => absent::snapshot;
-    Sandbox POST "/sandboxes/{sandbox}/fork" => absent::fork;
+    Sandbox POST "/sandboxes/{sandbox}/snapshots" => snapshots::create;
+    Sandbox POST "/sandboxes/{sandbox}/fork" => snapshots::fork;
 
     Key GET "/teams" => teams::teams;
 
@@ -87,7 +87,7 @@ routes! {
     Key GET "/v2/templates" => templates::list;
     Key GET "/templates/aliases/{alias}" => templates::alias;
     Key GET "/templates/{template}/tags" => templates::tags;
-    Key DELETE "/templates/{template}" => absent::change_template;
+    Key DELETE "/templates/{template}" => snapshots::delete;
     Key PATCH "/templates/{template}" => absent::change_template;
     Key PATCH "/v2/templates/{template}" => absent::change_template;
     Key POST "/templates" => absent::build_template;
@@ -96,7 +96,7 @@ routes! {
     Key POST "/templates/tags" => absent::build_template;
     Key DELETE "/templates/tags" => absent::build_template;
 
-    Key GET "/snapshots" => absent::none_listed;
+    Key GET "/snapshots" => snapshots::list;
     Key GET "/volumes" => absent::none_listed;
     Key POST "/volumes" => absent::volumes;
     Key GET "/volumes/{volume}" => absent::no_volume;

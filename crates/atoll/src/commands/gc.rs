@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use atoll_control::templates::TemplateCatalog;
+use atoll_control::templates::{TemplateCatalog, layers_in_use};
 use atoll_engine::{Swept, sweep, sweep_preview};
 use serde::Serialize;
 
-use super::template::layers_in_use;
 use crate::arguments::GcArguments;
 use crate::home::{Home, require_root};
 use crate::quantity::show_bytes;

@@ -8,10 +8,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use atoll_control::templates::{
     BuildEvent, BuildOptions, Builder, Builtin, CacheUse, OutputStream, Template, TemplateCatalog,
-    TemplateName, TemplateSpec, builtin_minutes, builtin_names,
+    TemplateName, TemplateSpec, builtin_minutes, builtin_names, layers_in_use,
 };
 use atoll_engine::Tier;
-use atoll_store::Digest;
 use serde_json::json;
 
 use crate::arguments::{BuildArguments, TemplateCommand};
@@ -260,13 +259,6 @@ async fn remove(home: &Home, name: &str) -> anyhow::Result<()> {
         eprintln!("hint: `atoll gc` removes them once it has ended");
     }
     Ok(())
-}
-
-/// Layers that running sandboxes of this host stand on.
-pub(crate) fn layers_in_use() -> std::io::Result<BTreeSet<Digest>> {
-    let paths = atoll_engine::layers_in_use()?;
-    let names = paths.iter().filter_map(|path| path.file_name()?.to_str());
-    Ok(names.filter_map(Digest::from_file_name).collect())
 }
 
 fn find(home: &Home, name: &str) -> anyhow::Result<Template> {

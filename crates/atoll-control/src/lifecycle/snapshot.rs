@@ -1,0 +1,570 @@
+//! The files of a sandbox at one moment, as a template of its own, and sandboxes
+//! that begin with them.
+//!
+//! Every process holds still while the changes over the layers become a layer. The
+//! monitor lets them run on when that is done, and also when this server dies: what
+//! was read counts only after the monitor has said that nobody moved meanwhile.
+//! Memory is not part of it: processes are not there in what is made of it.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_engine::{SandboxError, SandboxId, Still};
+use atoll_store::db::{DatabaseError, Sandbox, SandboxState};
+use atoll_store::{Digest, LayerError, LayerInfo, no_progress};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::task::{Order, Reply, SandboxTask};
+use super::view::parse;
+use super::{
+    CreateError, CreateWish, Created, InvalidTemplateReference, InvalidWish, Lifecycle,
+    LifecycleView, OperationError, Shared, Step, TemplateReference,
+};
+use crate::identity::{Caller, SandboxSecrets, SealError, now_ms};
+use crate::live::blocking;
+use crate::templates::{
+    CatalogError, Resources, Snapshot, Template, TemplateId, TemplateName, layers_in_use,
+};
+
+/// The tag of a snapshot whose name has none.
+pub(super) const DEFAULT_TAG: &str = "default";
+/// How long a sandbox holds still for a snapshot, at most.
+const STILL_BOUND: Duration = Duration::from_secs(600);
+/// Layers that a snapshot may stand on; the kernel's overlay takes 500.
+const LAYERS_MAX: usize = 200;
+/// Sandboxes whose files are read at once.
+pub(super) const READERS: usize = 2;
+/// Forks that are made by one request.
+const FORKS_MAX: usize = 100;
+/// Looks at a catalog that is busy, before the next minute's.
+const SWEEPS: usize = 20;
+const SWEEP_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why there is no snapshot, or no fork.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The sandbox.
+    #[error(transparent)]
+    Sandbox(#[from] OperationError),
+    /// The name is none, or is another tenant's.
+    #[error(transparent)]
+    Name(#[from] InvalidTemplateReference),
+    /// The name is in the namespace of somebody else.
+    #[error("snapshots are named in the namespace '{0}'")]
+    Namespace(String),
+    /// There is no snapshot of that name.
+    #[error("snapshot '{0}' not found")]
+    Missing(String),
+    /// Its tier keeps files where nobody else can read them.
+    #[error(
+        "snapshots and forks of sandboxes of the {0} tier are not part of this version of Atoll"
+    )]
+    Tier(atoll_engine::Tier),
+    /// The tenant has as many as it may.
+    #[error("you have reached the maximum number of snapshots ({0}); delete some first")]
+    TooMany(usize),
+    /// It was made of a snapshot of a snapshot of a snapshot.
+    #[error(
+        "the sandbox stands on {LAYERS_MAX} layers already: start from a template, and not from a chain of snapshots"
+    )]
+    TooDeep,
+    /// As many forks cannot be asked for at once.
+    #[error("'count' is from 1 to {FORKS_MAX}")]
+    Count,
+    /// Forks cannot live that long.
+    #[error(transparent)]
+    Time(#[from] InvalidWish),
+    /// Reading its files took longer than it may be kept still.
+    #[error("reading the files of the sandbox took longer than {} s; it runs on", STILL_BOUND.as_secs())]
+    TooLong,
+    /// Its files could not be stored.
+    #[error("the files of the sandbox cannot be stored")]
+    Layer(#[from] LayerError),
+    /// The catalog.
+    #[error("cannot use the snapshots of this home")]
+    Catalog(#[from] CatalogError),
+    /// The kernel.
+    #[error("the host did not do what it was asked")]
+    Host(#[from] io::Error),
+    /// Secrets cannot be read.
+    #[error("cannot read the secrets of the sandbox")]
+    Seal(#[from] SealError),
+}
+
+impl From<DatabaseError> for SnapshotError {
+    fn from(error: DatabaseError) -> Self {
+        Self::Sandbox(error.into())
+    }
+}
+
+/// A sandbox that holds still, and runs on when this is dropped.
+pub(super) struct Held {
+    still: Still,
+    row: Sandbox,
+    /// Its task takes other orders again when this is gone.
+    _place: oneshot::Sender<Infallible>,
+}
+
+/// Resolves when nobody holds the sandbox any more.
+pub(super) type Holder = oneshot::Receiver<Infallible>;
+
+/// What snapshots are asked for.
+#[derive(Debug, Clone, Default)]
+pub struct SnapshotFilter {
+    /// Of this sandbox.
+    pub sandbox: Option<String>,
+    /// Of this name, and of this tag if it has one.
+    pub name: Option<TemplateReference>,
+}
+
+/// A snapshot, as its owner may see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotView {
+    /// What sandboxes are made from by `create`.
+    pub id: String,
+    /// What it is called, if it is.
+    pub name: Option<String>,
+    /// When it was taken, in milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// The sandbox it was taken of.
+    pub sandbox: String,
+    /// What its files take, uncompressed, with those of its template.
+    pub total_bytes: u64,
+}
+
+impl Lifecycle {
+    /// Makes a template of the files of a sandbox of `caller`, which runs on.
+    ///
+    /// # Errors
+    /// When there is none, it is paused, its files cannot be read, or the name is none.
+    pub async fn snapshot(
+        &self,
+        caller: &Caller,
+        id: &str,
+        name: Option<&str>,
+    ) -> Result<SnapshotView, SnapshotError> {
+        let (id, _) = self.shared.row(caller, id).await?;
+        let (whole, caller) = (self.clone(), caller.clone());
+        let name = name.map(str::to_owned);
+        to_its_end(async move { whole.take_snapshot(&caller, &id, name.as_deref()).await }).await
+    }
+
+    async fn take_snapshot(
+        &self,
+        caller: &Caller,
+        id: &SandboxId,
+        name: Option<&str>,
+    ) -> Result<SnapshotView, SnapshotError> {
+        let shared = &self.shared;
+        let namespace = shared.namespace(caller).await?;
+        let name = name.map(|name| named(name, &namespace)).transpose()?;
+        let tenant = caller.tenant.to_string();
+        let most = shared.foundation.settings.snapshots_max;
+        let catalog = &shared.foundation.catalog;
+        let mine = |one: &Snapshot| one.tenant == tenant && !one.is_retired;
+        if catalog.snapshots()?.iter().filter(|one| mine(one)).count() >= most {
+            return Err(SnapshotError::TooMany(most));
+        }
+        // Until the record is there, which keeps the layer.
+        let _held = catalog.hold_layers().await?;
+        let files = shared.files_of(id).await?;
+        let build = TemplateId::random()?;
+        let (name, tag) = name.map_or((None, DEFAULT_TAG.to_owned()), |(name, tag)| {
+            (Some(name), tag)
+        });
+
+        let _naming = shared.naming.lock().await;
+        let known = catalog.snapshots()?.into_iter();
+        let same_name: Vec<Snapshot> = known
+            .filter(|one| mine(one) && name.is_some() && one.name == name)
+            .collect();
+        let template_id = same_name.first().map(|one| one.template.id.clone());
+        let template_id = template_id.unwrap_or_else(|| build.clone());
+        let snapshot = Snapshot {
+            template: Template {
+                // An id is a name too, for who gave none.
+                name: match &name {
+                    Some(name) => name.clone(),
+                    None => build.as_str().parse().map_err(io::Error::other)?,
+                },
+                id: template_id,
+                ..files
+            },
+            build,
+            name,
+            tag,
+            tenant: tenant.clone(),
+            sandbox: id.to_string(),
+            is_retired: false,
+        };
+        let writing = async { catalog.save_snapshot(&snapshot) };
+        Step::WriteSnapshot.around(writing).await?;
+        for replaced in same_name {
+            if replaced.tag == snapshot.tag {
+                retire(shared, replaced)?;
+            }
+        }
+        shared.note(id, "snapshot taken").await;
+        Ok(view(&snapshot, &namespace))
+    }
+
+    /// Snapshots of `caller`, the newest first.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn snapshots(
+        &self,
+        caller: &Caller,
+        filter: &SnapshotFilter,
+    ) -> Result<Vec<SnapshotView>, SnapshotError> {
+        let namespace = self.shared.namespace(caller).await?;
+        let tenant = caller.tenant.to_string();
+        let is_wanted = |one: &Snapshot| {
+            let is_of_sandbox = filter.sandbox.as_ref().is_none_or(|id| one.sandbox == *id);
+            let is_named = filter.name.as_ref().is_none_or(|name| {
+                let is_in_namespace = name.namespace.as_ref().is_none_or(|it| *it == namespace);
+                is_in_namespace
+                    && names(name, one)
+                    && name.tag.as_ref().is_none_or(|tag| *tag == one.tag)
+            });
+            one.tenant == tenant && !one.is_retired && is_of_sandbox && is_named
+        };
+        let snapshots = self.shared.foundation.catalog.snapshots()?;
+        let wanted = snapshots.iter().filter(|one| is_wanted(one));
+        Ok(wanted.map(|one| view(one, &namespace)).collect())
+    }
+
+    /// Deletes a snapshot of `caller`: the one of a tag, or all of a name or an id.
+    /// Sandboxes that were made of it run on, and keep what they stand on.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn delete_snapshot(&self, caller: &Caller, text: &str) -> Result<(), SnapshotError> {
+        let missing = || SnapshotError::Missing(text.chars().take(100).collect());
+        let name: TemplateReference = text.parse().map_err(|_| missing())?;
+        let shared = &self.shared;
+        let _naming = shared.naming.lock().await;
+        let found: Vec<Snapshot> = shared.own_snapshots::<SnapshotError>(caller, &name).await?;
+        if found.is_empty() {
+            return Err(missing());
+        }
+        for snapshot in found {
+            retire(shared, snapshot)?;
+        }
+        Ok(())
+    }
+
+    /// Sandboxes that begin with the files of a sandbox of `caller`, which runs on: with its
+    /// environment, metadata, traffic and what happens at the end of their time.
+    ///
+    /// # Errors
+    /// When there is none, it is paused, or its files cannot be read. What becomes of each
+    /// fork is in the list.
+    pub async fn fork(
+        &self,
+        caller: &Caller,
+        id: &str,
+        count: usize,
+        time: Duration,
+    ) -> Result<Vec<Result<Created, CreateError>>, SnapshotError> {
+        if !(1..=FORKS_MAX).contains(&count) {
+            return Err(SnapshotError::Count);
+        }
+        let (id, row) = self.shared.row(caller, id).await?;
+        // Before anybody is kept still for what cannot be.
+        let wish = self.shared.wish_of(&row, time)?;
+        wish.check(self.settings().lifetime_max)?;
+        let (whole, caller) = (self.clone(), caller.clone());
+        to_its_end(async move { whole.make_forks(&caller, &id, &wish, count).await }).await
+    }
+
+    async fn make_forks(
+        &self,
+        caller: &Caller,
+        id: &SandboxId,
+        wish: &CreateWish,
+        count: usize,
+    ) -> Result<Vec<Result<Created, CreateError>>, SnapshotError> {
+        let shared = &self.shared;
+        let catalog = &shared.foundation.catalog;
+        // Until each fork has its lease, which keeps the layers.
+        let held = catalog.hold_layers().await?;
+        let files = shared.files_of(id).await?;
+        // Retired from the start: it is there for as long as a fork stands on it.
+        let retired = Snapshot {
+            build: TemplateId::random()?,
+            template: files.clone(),
+            name: None,
+            tag: DEFAULT_TAG.to_owned(),
+            tenant: caller.tenant.to_string(),
+            sandbox: id.to_string(),
+            is_retired: true,
+        };
+        catalog.save_snapshot(&retired)?;
+        let making = (0..count).map(|_| self.create_of(caller, wish.clone(), files.clone()));
+        let made = futures_util::future::join_all(making).await;
+        drop(held);
+        shared.note(id, "sandbox forked").await;
+        Ok(made)
+    }
+}
+
+/// Does what a client asked for, also when the client goes away half-way.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, SnapshotError>> + Send + 'static,
+) -> Result<T, SnapshotError> {
+    let done = tokio::spawn(work).await;
+    done.map_err(|error| SnapshotError::Host(io::Error::other(error)))?
+}
+
+/// Lets nobody find a snapshot any more, and frees what it takes as soon as that can be.
+fn retire(shared: &Arc<Shared>, snapshot: Snapshot) -> Result<(), CatalogError> {
+    shared.foundation.catalog.save_snapshot(&Snapshot {
+        is_retired: true,
+        ..snapshot
+    })?;
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        for _ in 0..SWEEPS {
+            if shared.sweep_snapshots().await {
+                return;
+            }
+            tokio::time::sleep(SWEEP_PAUSE).await;
+        }
+    });
+    Ok(())
+}
+
+impl Shared {
+    /// Removes what retired snapshots take, as far as nothing stands on it; whether it could look.
+    pub(super) async fn sweep_snapshots(&self) -> bool {
+        match self
+            .foundation
+            .catalog
+            .sweep_snapshots(&layers_in_use)
+            .await
+        {
+            Ok(_) => true,
+            Err(CatalogError::Busy) => false,
+            Err(error) => {
+                tracing::warn!("deleted snapshots still take room: {error}");
+                true
+            }
+        }
+    }
+
+    /// How snapshots of `caller` are named: by the tenant.
+    async fn namespace(&self, caller: &Caller) -> Result<String, DatabaseError> {
+        let tenants = self.foundation.database.tenants().await?.into_iter();
+        let own = tenants.filter(|tenant| tenant.tenant_id == caller.tenant);
+        let name = own.map(|tenant| tenant.name).next();
+        let is_reference = |name: &String| format!("{name}/a").parse::<TemplateReference>().is_ok();
+        Ok(name
+            .filter(is_reference)
+            .unwrap_or_else(|| caller.tenant.to_string()))
+    }
+
+    /// Snapshots of `caller` that `name` names, the newest first.
+    pub(super) async fn own_snapshots<E>(
+        &self,
+        caller: &Caller,
+        name: &TemplateReference,
+    ) -> Result<Vec<Snapshot>, E>
+    where
+        E: From<DatabaseError> + From<CatalogError>,
+    {
+        if let Some(namespace) = &name.namespace
+            && *namespace != self.namespace(caller).await?
+        {
+            return Ok(Vec::new());
+        }
+        let tenant = caller.tenant.to_string();
+        let mut snapshots = self.foundation.catalog.snapshots()?;
+        snapshots.retain(|one| {
+            let has_tag = name.tag.as_ref().is_none_or(|tag| *tag == one.tag);
+            one.tenant == tenant && !one.is_retired && has_tag && names(name, one)
+        });
+        Ok(snapshots)
+    }
+
+    /// The files of a sandbox that runs, as a layer on its layers.
+    async fn files_of(&self, id: &SandboxId) -> Result<Template, SnapshotError> {
+        let tier = self.foundation.runtime.tier();
+        if tier != atoll_engine::Tier::Container {
+            return Err(SnapshotError::Tier(tier));
+        }
+        // Closed only with the process.
+        let _turn = self.readers.acquire().await.ok();
+        let (reply, answer) = oneshot::channel();
+        self.order(id, Order::HoldStill { reply }).await?;
+        let held = answer.await.unwrap_or(Err(OperationError::NotFound))?;
+        let Held { still, row, _place } = held;
+        let layers = layers_of(&still)?;
+        if layers.len() >= LAYERS_MAX {
+            return Err(SnapshotError::TooDeep);
+        }
+        let info = self.import(still).await?;
+        let template = self.template_of(&row, &layers)?;
+        let bytes = template.total_bytes.saturating_add(info.bytes);
+        let mut all = vec![info.digest];
+        all.extend(layers);
+        Ok(Template {
+            layers: all,
+            created_at_ms: u64::try_from(now_ms()).unwrap_or(0),
+            total_bytes: bytes,
+            ..template
+        })
+    }
+
+    /// Makes a layer of what changed, and lets the sandbox run on.
+    async fn import(&self, still: Still) -> Result<LayerInfo, SnapshotError> {
+        let layers = self.foundation.catalog.layers();
+        let changes = still.changes().to_owned();
+        let importing = timeout(STILL_BOUND, layers.import_tree(&changes, no_progress()));
+        let imported = Step::ReadFiles.around(importing).await;
+        // Whatever came of it, it runs on; and what was read from one that ended is worth nothing.
+        let released = blocking(move || still.release()).await?;
+        match (imported, released) {
+            (_, Err(SandboxError::Gone)) => Err(OperationError::NotFound.into()),
+            (_, Err(error)) => Err(OperationError::from(error).into()),
+            (Err(_), Ok(())) => Err(SnapshotError::TooLong),
+            (Ok(imported), Ok(())) => Ok(imported?),
+        }
+    }
+
+    /// What a sandbox was made from, as far as it is still known: with these layers, or else of
+    /// the same id, which may have been built again since.
+    fn template_of(&self, row: &Sandbox, layers: &[Digest]) -> Result<Template, SnapshotError> {
+        let catalog = &self.foundation.catalog;
+        let snapshots = catalog.snapshots()?.into_iter().map(|one| one.template);
+        let known: Vec<Template> = snapshots
+            .chain(catalog.list()?)
+            .filter(|template| template.id.as_str() == row.template_id)
+            .collect();
+        let exact = known.iter().find(|template| template.layers == layers);
+        if let Some(template) = exact.or_else(|| known.first()) {
+            return Ok(template.clone());
+        }
+        let name: TemplateName = row.template_name.parse().map_err(io::Error::other)?;
+        Ok(Template {
+            name,
+            id: TemplateId::random()?,
+            layers: Vec::new(),
+            env: std::collections::BTreeMap::new(),
+            user: "user".to_owned(),
+            workdir: "/home/user".to_owned(),
+            start_cmd: None,
+            ready_cmd: None,
+            resources: Resources::default(),
+            created_at_ms: 0,
+            spec_hash: Digest::of(row.template_id.as_bytes()),
+            total_bytes: 0,
+        })
+    }
+
+    /// A sandbox like that of `row`.
+    fn wish_of(&self, row: &Sandbox, time: Duration) -> Result<CreateWish, SnapshotError> {
+        let secrets: SandboxSecrets = self
+            .foundation
+            .identity
+            .sealer
+            .open_sandbox(&row.sandbox_id, &row.sealed)?;
+        let lifecycle: LifecycleView = parse("description of its end", &row.lifecycle)?;
+        Ok(CreateWish {
+            template: row.template_name.clone(),
+            timeout: time,
+            metadata: row.metadata.0.clone(),
+            environment: secrets.environment,
+            traffic: parse("description of traffic", &row.network)?,
+            pauses: lifecycle.pauses,
+            auto_resumes: lifecycle.auto_resumes,
+            client: row.client.clone(),
+        })
+    }
+}
+
+impl SandboxTask {
+    /// Keeps it still for somebody, if it runs.
+    pub(super) async fn hold_still(&mut self, reply: Reply<Held>) {
+        if self.row.state != SandboxState::Running {
+            let _ = reply.send(Err(OperationError::Paused)); // who does not wait needs no answer
+            return;
+        }
+        let (place, holder) = oneshot::channel();
+        let holding = self.running.live.hold_still();
+        let held = Step::HoldStill.around(holding).await.map(|still| Held {
+            still,
+            row: self.row.clone(),
+            _place: place,
+        });
+        if held.is_ok() {
+            self.holder = Some(holder);
+        }
+        // Who does not wait drops it, and it runs on.
+        let _ = reply.send(held.map_err(Into::into));
+    }
+}
+
+/// Waits until nobody holds a sandbox any more; for ever when nobody does.
+pub(super) async fn released(holder: &mut Option<Holder>) {
+    match holder {
+        Some(holder) => {
+            // It ends by being dropped: nothing can be sent.
+            let _ = holder.await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn layers_of(still: &Still) -> io::Result<Vec<Digest>> {
+    let digest = |path: &std::path::PathBuf| {
+        let digest = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(Digest::from_file_name);
+        digest.ok_or_else(|| io::Error::other("a layer of the sandbox has no digest for a name"))
+    };
+    still.layers().iter().map(digest).collect()
+}
+
+/// Name and tag of a new snapshot.
+fn named(text: &str, namespace: &str) -> Result<(TemplateName, String), SnapshotError> {
+    let TemplateReference {
+        namespace: its,
+        name,
+        tag,
+    } = text.parse()?;
+    if its.is_some_and(|its| its != namespace) {
+        return Err(SnapshotError::Namespace(namespace.to_owned()));
+    }
+    let name = name.parse();
+    let name = name.map_err(|_| InvalidTemplateReference::of(text))?;
+    Ok((name, tag.unwrap_or_else(|| DEFAULT_TAG.to_owned())))
+}
+
+/// Whether a reference is the name or the id of a snapshot.
+fn names(reference: &TemplateReference, snapshot: &Snapshot) -> bool {
+    let name = snapshot.name.as_ref().map(TemplateName::as_str);
+    name == Some(reference.name.as_str()) || snapshot.template.id.as_str() == reference.name
+}
+
+fn view(snapshot: &Snapshot, namespace: &str) -> SnapshotView {
+    let name = snapshot
+        .name
+        .as_ref()
+        .map(|name| format!("{namespace}/{name}"));
+    let path = name
+        .clone()
+        .unwrap_or_else(|| snapshot.template.id.to_string());
+    SnapshotView {
+        id: format!("{path}:{}", snapshot.tag),
+        name,
+        created_at_ms: snapshot.template.created_at_ms,
+        sandbox: snapshot.sandbox.clone(),
+        total_bytes: snapshot.template.total_bytes,
+    }
+}
