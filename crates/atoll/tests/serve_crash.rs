@@ -18,13 +18,21 @@ mod harness;
 use atoll_control::lifecycle::Step;
 use atoll_engine::host::HostObject;
 use atoll_failpoint::Moment;
+use atoll_store::StateWrite;
 use harness::server::{Ask, Server};
-use harness::{TestHome, eventually, second_home};
+use harness::{TestHome, eventually, home_for_builds, second_home};
 use serde_json::{Value, json};
 
 /// A home that has found out which tiers work: that takes a sandbox of its own.
 fn prepared_home() -> TestHome {
     let home = second_home();
+    assert_eq!(home.bash("true").code, 0);
+    home
+}
+
+/// The same, with layers of its own.
+fn prepared_home_for_snapshots() -> TestHome {
+    let home = home_for_builds();
     assert_eq!(home.bash("true").code, 0);
     home
 }
@@ -35,6 +43,7 @@ struct Acknowledged {
     made: Option<Value>,
     end: Option<Value>,
     closed: bool,
+    snapshot: Option<String>,
     paused: bool,
     resumed: bool,
     killed: bool,
@@ -65,6 +74,9 @@ fn live(server: &Server, known: &mut Acknowledged) -> std::io::Result<()> {
     let network = json!({"allow_internet_access": false});
     ask("PUT", &format!("{target}/network"), Some(network))?.expect(204);
     known.closed = true;
+    let name = json!({"name": "kept"});
+    let taken = ask("POST", &format!("{target}/snapshots"), Some(name))?.expect(201);
+    known.snapshot = Some(taken["snapshotID"].as_str().unwrap().to_owned());
     ask("POST", &format!("{target}/pause"), None)?.expect(204);
     known.paused = true;
     let timeout = json!({"timeout": 500});
@@ -87,7 +99,8 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_els
         for moment in Moment::ALL {
             let point = format!("{}:{}", step.name(), moment.name());
             println!("{point}");
-            let mut server = Server::start_with(prepared_home(), &[("ATOLL_FAILPOINT", &point)]);
+            let home = prepared_home_for_snapshots();
+            let mut server = Server::start_with(home, &[("ATOLL_FAILPOINT", &point)]);
             let mut known = Acknowledged::default();
             let lived = live(&server, &mut known);
             assert!(lived.is_err(), "{point} is not reached");
@@ -109,6 +122,7 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_els
                 // Not acknowledged: one that can be asked for again, or none.
                 (None, _) => assert!(listed.len() <= 1, "{point}"),
             }
+            check_snapshots(&server, known.snapshot.as_deref(), *step, &point);
             // Whatever there is can be seen, and ends.
             for id in &listed {
                 server.get(id).expect(200);
@@ -233,7 +247,13 @@ fn check_acknowledged(
         return;
     }
     assert_eq!(listed, [id], "{point}");
-    let detail = server.get(id).expect(200);
+    // What was under way is finished or undone, soon after the start.
+    let detail = eventually("what is told and what is so agree", || {
+        let detail = server.get(id).expect(200);
+        let is_paused = detail["state"] == json!("paused");
+        let is_reached = server.health(id).status == 204;
+        (is_paused != is_reached).then_some(detail)
+    });
     let made = known.made.as_ref().unwrap();
     assert_eq!(
         detail["envdAccessToken"], made["envdAccessToken"],
@@ -264,6 +284,35 @@ fn check_acknowledged(
     assert_eq!(policy(server, id), expected, "{point}");
 }
 
+/// A snapshot that was acknowledged is there and is good for a sandbox; one that was not is
+/// there or not, and nothing is left of one that is not.
+fn check_snapshots(server: &Server, known: Option<&str>, step: Step, point: &str) {
+    let found = server.ask("GET", "/snapshots", None).expect(200);
+    let found: Vec<&str> = found
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["snapshotID"].as_str().unwrap())
+        .collect();
+    match known {
+        Some(id) => assert_eq!(found, [id], "{point}"),
+        None => assert!(
+            found.is_empty() || step == Step::WriteSnapshot,
+            "{point}: {found:?} was not acknowledged"
+        ),
+    }
+    for id in found {
+        let id = server.create_id(json!({"templateID": id}));
+        assert_eq!(server.health(&id).status, 204, "{point}");
+        server.kill(&id).expect(204);
+    }
+    eventually("what is unfinished is removed", || {
+        let mut left = harness::names_below(&server.path().join("snapshots"));
+        left.retain(|name| !name.ends_with(".json"));
+        left.is_empty().then_some(())
+    });
+}
+
 /// Whether it can be reached is what is told, and what holds still can be woken up.
 fn check_reach(server: &Server, id: &str, is_paused: bool, point: &str) {
     let health = || server.health(id).status;
@@ -273,4 +322,61 @@ fn check_reach(server: &Server, id: &str, is_paused: bool, point: &str) {
         server.ask("POST", &target, Some(json!({}))).expect(201);
     }
     assert_eq!(health(), 204, "{point}");
+}
+
+#[test]
+fn a_kill_at_a_write_of_a_snapshot_leaves_the_old_or_the_new() {
+    let writes = [
+        StateWrite::Blob,
+        StateWrite::LayerRecord,
+        StateWrite::LayerTree,
+        StateWrite::SnapshotRecord,
+    ];
+    for write in writes {
+        for moment in Moment::ALL {
+            let point = format!("{}:{}", write.name(), moment.name());
+            println!("{point}");
+            let mut server = Server::start(prepared_home_for_snapshots());
+            let id = server.create_id(json!({}));
+            let take = |server: &Server, number: u8| {
+                let script = format!("echo {number} > /home/user/number");
+                let done = server.home.run(["exec", &id, "--", "sh", "-c", &script]);
+                assert_eq!(done.code, 0, "{done:#?}");
+                server.send(&Ask {
+                    method: "POST",
+                    target: &format!("/sandboxes/{id}/snapshots"),
+                    headers: vec![("x-api-key", server.key.clone())],
+                    body: Some(json!({"name": "number"}).to_string().into_bytes()),
+                })
+            };
+            take(&server, 1).unwrap().expect(201);
+            server.crash();
+            server.start_again_with(&[("ATOLL_FAILPOINT", &point)]);
+            assert!(take(&server, 2).is_err(), "{point} is not reached");
+            assert_eq!(server.ended().code, -9, "{point}");
+            server.start_again();
+
+            // Its sandbox runs on, and the name has the old files or the new ones.
+            assert_eq!(server.health(&id).status, 204, "{point}");
+            let of_name = server.create_id(json!({"templateID": "number"}));
+            let read = server
+                .home
+                .run(["exec", &of_name, "--", "cat", "/home/user/number"]);
+            let expected = match (write, moment) {
+                (StateWrite::SnapshotRecord, Moment::After) => "2\n",
+                _ => "1\n",
+            };
+            assert_eq!(read.stdout, expected, "{point}");
+            server.kill(&of_name).expect(204);
+            // The next one takes the place of whatever there is, and deleting it frees all.
+            take(&server, 3).unwrap().expect(201);
+            server.kill(&id).expect(204);
+            server.ask("DELETE", "/templates/number", None).expect(204);
+            eventually("nothing is left of it", || {
+                let left = harness::names_below(&server.path().join("snapshots"));
+                left.is_empty().then_some(())
+            });
+            assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
+        }
+    }
 }

@@ -104,6 +104,11 @@ impl Lifecycle {
     /// Compares once a minute, for ever, and forgets what ended a week ago: a
     /// task of the server.
     pub async fn keep_reconciled(&self) {
+        // What a server that was killed left of a snapshot.
+        if let Err(error) = self.shared.foundation.catalog.sweep().await {
+            tracing::warn!("unfinished layers are not removed: {error}");
+        }
+        self.shared.sweep_snapshots().await;
         loop {
             tokio::time::sleep(RECONCILE_INTERVAL).await;
             let database = &self.shared.foundation.database;

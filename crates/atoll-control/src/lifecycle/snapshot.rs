@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use atoll_engine::{SandboxError, SandboxId, Still};
 use atoll_store::db::{DatabaseError, Sandbox, SandboxState};
-use atoll_store::{Digest, LayerError, LayerInfo, no_progress};
+use atoll_store::{ArchiveError, Digest, LayerError, LayerInfo, no_progress};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -81,9 +81,12 @@ pub enum SnapshotError {
     /// Reading its files took longer than it may be kept still.
     #[error("reading the files of the sandbox took longer than {} s; it runs on", STILL_BOUND.as_secs())]
     TooLong,
+    /// It has files that no layer holds.
+    #[error("the sandbox has files that a snapshot cannot hold: {0}; it runs on")]
+    Unfit(ArchiveError),
     /// Its files could not be stored.
     #[error("the files of the sandbox cannot be stored")]
-    Layer(#[from] LayerError),
+    Layer(#[source] LayerError),
     /// The catalog.
     #[error("cannot use the snapshots of this home")]
     Catalog(#[from] CatalogError),
@@ -93,6 +96,17 @@ pub enum SnapshotError {
     /// Secrets cannot be read.
     #[error("cannot read the secrets of the sandbox")]
     Seal(#[from] SealError),
+}
+
+impl From<LayerError> for SnapshotError {
+    fn from(error: LayerError) -> Self {
+        match error {
+            LayerError::Archive(
+                unfit @ (ArchiveError::TooLarge { .. } | ArchiveError::Unsupported { .. }),
+            ) => Self::Unfit(unfit),
+            error => Self::Layer(error),
+        }
+    }
 }
 
 impl From<DatabaseError> for SnapshotError {

@@ -5,6 +5,7 @@
 //! nobody finds it any more, and its record stays until no sandbox stands on its
 //! layers, so that they are freed then and not forgotten.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -105,14 +106,16 @@ impl TemplateCatalog {
         }
         let _lock = self.lock_against_builds()?;
         let in_use = &in_use().map_err(CatalogError::InUse)?;
-        let kept = self.kept(in_use)?;
+        // What templates and other snapshots keep anyway says nothing of this one's use.
+        let others = self.kept(&BTreeSet::new())?;
         let mut gone = 0;
         for snapshot in self.snapshots()?.into_iter().filter(is_retired) {
-            let layers = &snapshot.template.layers;
-            for layer in layers.iter().filter(|layer| !kept.contains(*layer)) {
+            let layers = snapshot.template.layers.iter();
+            let own: Vec<_> = layers.filter(|layer| !others.contains(*layer)).collect();
+            for layer in own.iter().filter(|layer| !in_use.contains(**layer)) {
                 self.layers().remove(layer).await?;
             }
-            if !layers.iter().any(|layer| in_use.contains(layer)) {
+            if !own.iter().any(|layer| in_use.contains(*layer)) {
                 let path = self.snapshot_path(&snapshot);
                 fs::remove_file(&path).map_err(|source| CatalogError::File { path, source })?;
                 gone += 1;

@@ -88,9 +88,13 @@ pub(super) fn limit(query: &Query) -> Result<usize, ApiError> {
 }
 
 fn states(text: Option<&str>) -> Result<Vec<SandboxState>, ApiError> {
-    // What is on its way counts as what it is shown as.
-    let running = [SandboxState::Running, SandboxState::Resuming];
-    let paused = [SandboxState::Paused, SandboxState::Pausing];
+    // What is on its way counts as what it is shown as: running is who can be reached.
+    let running: &[SandboxState] = &[SandboxState::Running];
+    let paused: &[SandboxState] = &[
+        SandboxState::Paused,
+        SandboxState::Pausing,
+        SandboxState::Resuming,
+    ];
     let Some(text) = text else {
         return Ok([running, paused].concat());
     };
@@ -151,9 +155,9 @@ mod tests {
     #[test]
     fn states_are_those_that_clients_know() {
         use SandboxState::{Paused, Pausing, Resuming, Running};
-        let all = [Running, Resuming, Paused, Pausing];
+        let all = [Running, Paused, Pausing, Resuming];
         assert_eq!(states(None).unwrap(), all);
-        assert_eq!(states(Some("paused")).unwrap(), [Paused, Pausing]);
+        assert_eq!(states(Some("paused")).unwrap(), all[1..]);
         assert_eq!(states(Some("running,paused")).unwrap(), all);
         assert!(states(Some("killing")).is_err());
     }

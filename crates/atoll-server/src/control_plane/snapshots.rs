@@ -158,7 +158,8 @@ impl ApiError {
             | SnapshotError::Namespace(_)
             | SnapshotError::Count
             | SnapshotError::Time(_)
-            | SnapshotError::TooDeep => Self::bad_request(message),
+            | SnapshotError::TooDeep
+            | SnapshotError::Unfit(_) => Self::bad_request(message),
             SnapshotError::TooMany(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             SnapshotError::TooLong => Self::new(StatusCode::SERVICE_UNAVAILABLE, message),
             SnapshotError::Layer(_)

@@ -64,13 +64,13 @@ fn network(traffic: &Traffic) -> NetworkDetail {
 pub(super) fn listed(view: SandboxView) -> ListedSandbox {
     let SandboxView { row, limits, .. } = view;
     let state = match row.state {
-        atoll_store::db::SandboxState::Pausing | atoll_store::db::SandboxState::Paused => {
-            SandboxState::Paused
-        }
+        // Until it can be reached again.
+        atoll_store::db::SandboxState::Pausing
+        | atoll_store::db::SandboxState::Paused
+        | atoll_store::db::SandboxState::Resuming => SandboxState::Paused,
         // The others are not shown to anybody, or run as far as clients know.
         atoll_store::db::SandboxState::Creating
         | atoll_store::db::SandboxState::Running
-        | atoll_store::db::SandboxState::Resuming
         | atoll_store::db::SandboxState::Killing => SandboxState::Running,
     };
     ListedSandbox {

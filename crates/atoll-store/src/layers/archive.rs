@@ -1,20 +1,22 @@
 //! A directory tree as a tar stream that is the same bytes for the same tree.
 //!
 //! Entries are sorted by name, owners are numbers, times are whole seconds.
-//! Long names and extended attributes are PAX records. Sockets are left out
+//! Long names and extended attributes are PAX records; large holes in files stay
+//! holes (`sparse.rs`). Sockets are left out
 //! (they mean nothing without their process). What the kernel's overlay keeps
 //! for its own bookkeeping is left out too: it holds file handles of one disk.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use tar::{EntryType, Header};
 
+use super::sparse::{self, Piece};
 use super::xattr;
 
 /// Bytes a name may have in a plain header.
@@ -45,7 +47,7 @@ pub enum ArchiveError {
         /// What it is.
         what: &'static str,
     },
-    /// A sparse file can claim any size; reading its holes would take for ever.
+    /// A sparse file can claim any size, and is read as a whole sooner or later.
     #[error("with {path} the tree holds more than {} GiB", TREE_BYTES_MAX >> 30)]
     TooLarge {
         /// The path below the tree.
@@ -139,15 +141,7 @@ impl TreeWriter<'_> {
         } else if kind.is_char_device() && metadata.rdev() == 0 {
             self.header(relative, &metadata, EntryType::Char, 0, &[], records)?;
         } else if kind.is_file() {
-            self.header(
-                relative,
-                &metadata,
-                EntryType::Regular,
-                metadata.len(),
-                &[],
-                records,
-            )?;
-            self.data(&path, relative, metadata.len())?;
+            self.file(&path, relative, &metadata, records)?;
         } else {
             return Err(ArchiveError::Unsupported {
                 path: relative.to_owned(),
@@ -217,7 +211,14 @@ impl TreeWriter<'_> {
         self.write_header(header)
     }
 
-    fn data(&mut self, path: &Path, relative: &Path, size: u64) -> Result<(), ArchiveError> {
+    fn file(
+        &mut self,
+        path: &Path,
+        relative: &Path,
+        metadata: &Metadata,
+        mut records: Vec<(String, Vec<u8>)>,
+    ) -> Result<(), ArchiveError> {
+        let size = metadata.len();
         self.total = self.total.saturating_add(size);
         if self.total > TREE_BYTES_MAX {
             return Err(ArchiveError::TooLarge {
@@ -229,31 +230,73 @@ impl TreeWriter<'_> {
             source,
         };
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file = File::options()
+        let mut file = File::options()
             .read(true)
             .custom_flags(no_follow)
             .open(path)
             .map_err(read)?;
-        // One byte more shows a file that has grown.
-        let mut file = file.take(size + 1);
+        let kind = EntryType::Regular;
+        let Some(pieces) = sparse::pieces(&file, size).map_err(read)? else {
+            self.header(relative, metadata, kind, size, &[], records)?;
+            let whole = Piece {
+                offset: 0,
+                length: size,
+            };
+            self.piece(&mut file, relative, whole)?;
+            // One byte more shows a file that has grown.
+            if file.read(&mut [0]).map_err(read)? != 0 {
+                return Err(ArchiveError::Changed(relative.to_owned()));
+            }
+            return self.pad(size);
+        };
+        let name = [b"./", relative.as_os_str().as_bytes()].concat();
+        records.push(("GNU.sparse.major".to_owned(), b"1".to_vec()));
+        records.push(("GNU.sparse.minor".to_owned(), b"0".to_vec()));
+        records.push(("GNU.sparse.name".to_owned(), name));
+        let real = size.to_string().into_bytes();
+        records.push(("GNU.sparse.realsize".to_owned(), real));
+        let map = sparse::map(&pieces);
+        let data: u64 = pieces.iter().map(|piece| piece.length).sum();
+        let stored = map.len() as u64 + data;
+        self.header(relative, metadata, kind, stored, &[], records)?;
+        self.write(&map)?;
+        for piece in pieces {
+            self.piece(&mut file, relative, piece)?;
+        }
+        if file.metadata().map_err(read)?.len() != size {
+            return Err(ArchiveError::Changed(relative.to_owned()));
+        }
+        self.pad(data)
+    }
+
+    fn piece(
+        &mut self,
+        file: &mut File,
+        relative: &Path,
+        piece: Piece,
+    ) -> Result<(), ArchiveError> {
+        let read = |source| ArchiveError::Read {
+            path: relative.to_owned(),
+            source,
+        };
+        file.seek(SeekFrom::Start(piece.offset)).map_err(read)?;
+        let mut data = file.take(piece.length);
         let mut seen = 0;
         loop {
-            let length = file.read(&mut self.buffer).map_err(read)?;
+            let length = data.read(&mut self.buffer).map_err(read)?;
             if length == 0 {
                 break;
             }
             seen += length as u64;
-            if seen > size {
-                break;
-            }
             self.out
                 .write_all(&self.buffer[..length])
                 .map_err(ArchiveError::Write)?;
         }
-        if seen != size {
-            return Err(ArchiveError::Changed(relative.to_owned()));
+        if seen == piece.length {
+            Ok(())
+        } else {
+            Err(ArchiveError::Changed(relative.to_owned()))
         }
-        self.pad(size)
     }
 
     fn write_header(&mut self, mut header: Header) -> Result<(), ArchiveError> {
@@ -309,6 +352,8 @@ fn pax_body(records: &[(String, Vec<u8>)]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     #[test]
@@ -348,5 +393,87 @@ mod tests {
             bytes
         };
         assert_eq!(make(false), make(true));
+    }
+
+    /// A tree with files whose holes are at the front, in the middle and at the end.
+    fn tree_with_holes() -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        for (name, size, data) in [
+            ("nothing", 3 << 30, None),
+            ("front", (1 << 30) + 5, Some((1 << 30, b"5tail".as_slice()))),
+            ("middle", 2 << 30, Some((1 << 20, b"data".as_slice()))),
+            ("back", 1 << 30, Some((0, b"head".as_slice()))),
+        ] {
+            let mut file = File::create(tree.path().join(name)).unwrap();
+            if let Some((offset, data)) = data {
+                file.seek(SeekFrom::Start(offset)).unwrap();
+                file.write_all(data).unwrap();
+            }
+            file.set_len(size).unwrap();
+        }
+        tree
+    }
+
+    /// Size of each file, what it takes on disk in MiB, and its data.
+    fn seen(tree: &Path) -> Vec<(String, u64, u64, Vec<u8>)> {
+        let names = ["nothing", "front", "middle", "back"];
+        let see = |name: &str| {
+            let file = File::open(tree.join(name)).unwrap();
+            let metadata = file.metadata().unwrap();
+            let mut data = Vec::new();
+            for piece in sparse::pieces(&file, metadata.len()).unwrap().unwrap() {
+                let mut file = &file;
+                file.seek(SeekFrom::Start(piece.offset)).unwrap();
+                file.take(piece.length).read_to_end(&mut data).unwrap();
+            }
+            data.retain(|byte| *byte != 0);
+            let taken = (metadata.blocks() * 512) >> 20;
+            (name.to_owned(), metadata.len(), taken, data)
+        };
+        names.map(see).to_vec()
+    }
+
+    #[test]
+    fn holes_stay_holes_and_cost_nothing() {
+        let tree = tree_with_holes();
+        let mut bytes = Vec::new();
+        write_tree(tree.path(), &mut bytes).unwrap();
+        assert!(bytes.len() < 64 * 1024, "{}", bytes.len());
+        let unpacked = tempfile::tempdir().unwrap();
+        let root = File::open(unpacked.path()).unwrap();
+        super::super::unpack::unpack(&mut bytes.as_slice(), root.as_fd()).unwrap();
+        assert_eq!(seen(unpacked.path()), seen(tree.path()));
+    }
+
+    #[test]
+    fn other_programs_read_our_holes_and_we_read_theirs() {
+        let tree = tree_with_holes();
+        let directory = tempfile::tempdir().unwrap();
+        let archive = directory.path().join("archive.tar");
+        write_tree(tree.path(), &mut File::create(&archive).unwrap()).unwrap();
+        let (theirs, ours) = (
+            directory.path().join("theirs"),
+            directory.path().join("ours"),
+        );
+        fs::create_dir(&theirs).unwrap();
+        fs::create_dir(&ours).unwrap();
+        let tar = |arguments: &[&str], place: &Path| {
+            let mut tar = std::process::Command::new("tar");
+            tar.args(arguments).arg(&archive).arg("-C").arg(place);
+            if arguments.contains(&"-cSf") {
+                tar.arg(".");
+            }
+            assert!(tar.status().unwrap().success());
+        };
+        tar(&["-xf"], &theirs);
+        assert_eq!(seen(&theirs), seen(tree.path()));
+        tar(
+            &["--format=pax", "--sparse-version=1.0", "-cSf"],
+            tree.path(),
+        );
+        let root = File::open(&ours).unwrap();
+        let mut archive = File::open(&archive).unwrap();
+        super::super::unpack::unpack(&mut archive, root.as_fd()).unwrap();
+        assert_eq!(seen(&ours), seen(tree.path()));
     }
 }

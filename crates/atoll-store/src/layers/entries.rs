@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use tar::{Archive, Entry, EntryType, Header};
 
 use super::UnpackError;
+use super::sparse::Claim;
 
 /// Most bytes of PAX records or of a GNU long name before one entry.
 const RECORDS_BYTES: u64 = 1024 * 1024;
@@ -24,6 +25,8 @@ pub(crate) struct Described {
     pub(crate) gid: u32,
     pub(crate) mtime: i64,
     pub(crate) size: u64,
+    /// Bytes of a file with holes, of which the archive has only those that are none.
+    pub(crate) sparse_size: Option<u64>,
     pub(crate) device: (u32, u32),
     pub(crate) xattrs: Vec<(String, Vec<u8>)>,
 }
@@ -61,6 +64,7 @@ struct Records {
     gid: Option<u32>,
     mtime: Option<i64>,
     size: Option<u64>,
+    sparse: Option<Claim>,
     xattrs: Vec<(String, Vec<u8>)>,
 }
 
@@ -81,12 +85,11 @@ impl Records {
                 "linkpath" => self.link = Some(value.to_vec()),
                 "uid" => self.uid = Some(number().ok_or(invalid)?),
                 "gid" => self.gid = Some(number().ok_or(invalid)?),
-                "size" => {
-                    let size = std::str::from_utf8(value)
-                        .ok()
-                        .and_then(|text| text.parse().ok());
-                    self.size = Some(size.ok_or(invalid)?);
-                }
+                "size" => self.size = Some(large(value)?),
+                "GNU.sparse.major" => self.sparse().major = Some(large(value)?),
+                "GNU.sparse.minor" => self.sparse().minor = Some(large(value)?),
+                "GNU.sparse.realsize" => self.sparse().size = Some(large(value)?),
+                "GNU.sparse.name" => self.name = Some(value.to_vec()),
                 "mtime" => {
                     // Whole seconds; the fraction is dropped.
                     let text = std::str::from_utf8(value).unwrap_or_default();
@@ -97,14 +100,17 @@ impl Records {
                     if let Some(name) = key.strip_prefix("SCHILY.xattr.") {
                         self.xattrs.push((name.to_owned(), value.to_vec()));
                     } else if key.starts_with("GNU.sparse.") {
-                        return Err(UnpackError::Malformed(
-                            "a sparse file, which is not supported:",
-                        ));
+                        // Another format of the same: its version is not the one that is known.
+                        self.sparse();
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    fn sparse(&mut self) -> &mut Claim {
+        self.sparse.get_or_insert_default()
     }
 
     fn describe(self, header: &Header) -> Result<Described, UnpackError> {
@@ -132,10 +138,17 @@ impl Records {
                 .mtime
                 .unwrap_or_else(|| i64::try_from(mtime).unwrap_or(0)),
             size,
+            sparse_size: self.sparse.map(|claim| claim.size()).transpose()?,
             device: (device(header.device_major()), device(header.device_minor())),
             xattrs: self.xattrs,
         })
     }
+}
+
+fn large(value: &[u8]) -> Result<u64, UnpackError> {
+    let text = std::str::from_utf8(value).ok();
+    let number = text.and_then(|text| text.parse().ok());
+    number.ok_or(UnpackError::Malformed("a number in a PAX record"))
 }
 
 /// A device number; an unreadable one is not 0:0 and so refused later.

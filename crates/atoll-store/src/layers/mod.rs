@@ -14,6 +14,7 @@
 mod archive;
 mod entries;
 mod pipeline;
+mod sparse;
 mod staging;
 mod unpack;
 mod xattr;

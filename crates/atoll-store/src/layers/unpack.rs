@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use tar::EntryType;
 
 use super::entries::{Described, for_each};
+use super::sparse;
 use super::xattr;
 
 /// Longest path and longest part of one, as the kernel has them.
@@ -95,6 +96,9 @@ impl Unpacker<'_> {
         {
             return Err(refused("it has data but is not a file"));
         }
+        if entry.sparse_size.is_some() && entry.kind != EntryType::Regular {
+            return Err(refused("it has holes but is not a file"));
+        }
         self.files += 1;
         let failed = |source: Errno| failure(&entry.name, source);
         let Some(name) = path.file_name().map(OsStr::to_owned) else {
@@ -128,7 +132,10 @@ impl Unpacker<'_> {
                 let file = rustix::fs::openat(parent, &name, flags, Mode::RUSR | Mode::WUSR)
                     .map_err(failed)?;
                 let mut file = std::fs::File::from(file);
-                copy_sparsely(data, &mut file, entry, &mut self.buffer)?;
+                match entry.sparse_size {
+                    None => copy_sparsely(data, &mut file, entry, &mut self.buffer)?,
+                    Some(size) => copy_pieces(data, &mut file, entry, size)?,
+                }
                 own(file.as_fd(), entry).map_err(failed)?;
                 return rustix::fs::futimens(&file, &times(entry.mtime)).map_err(failed);
             }
@@ -374,6 +381,30 @@ fn copy_sparsely(
         return Err(UnpackError::Malformed("the end, which comes too early,"));
     }
     file.set_len(copied).map_err(write)
+}
+
+/// Copies the data of a file with holes, piece by piece.
+fn copy_pieces(
+    data: &mut dyn Read,
+    file: &mut std::fs::File,
+    entry: &Described,
+    size: u64,
+) -> Result<(), UnpackError> {
+    let write = |source| UnpackError::Write {
+        name: shown(&entry.name),
+        source,
+    };
+    let pieces = sparse::read_map(data, size, entry.size)?;
+    // Before the data: a size that cannot be is refused at once.
+    file.set_len(size).map_err(write)?;
+    for piece in pieces {
+        file.seek(SeekFrom::Start(piece.offset)).map_err(write)?;
+        let copied = io::copy(&mut data.take(piece.length), file).map_err(write)?;
+        if copied != piece.length {
+            return Err(UnpackError::Malformed("the end, which comes too early,"));
+        }
+    }
+    Ok(())
 }
 
 fn failure(name: &[u8], error: Errno) -> UnpackError {

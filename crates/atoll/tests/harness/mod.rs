@@ -112,6 +112,16 @@ fn borrow(shared: &Path, home: &TestHome, part: &str, is_wanted: impl Fn(&str) -
     assert!(borrowed > 0, "there is nothing of `base` in `{part}`");
 }
 
+/// Names of what is in a directory, in order; none when there is no such directory.
+pub fn names_below(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
 /// Where `cargo xtask test` puts the clients that are not ours.
 pub fn installed_clients() -> PathBuf {
     let beside_the_tests = || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("clients");

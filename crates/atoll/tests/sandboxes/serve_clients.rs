@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::server::Server;
-use crate::harness::{installed_clients, second_home};
+use crate::harness::{home_for_builds, installed_clients};
 
 fn program(name: &str) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/control_plane");
@@ -42,7 +42,7 @@ fn run(mut command: Command, server: &Server, cases: &[&str]) {
 
 #[test]
 fn the_python_sdk_makes_finds_changes_and_ends_sandboxes() {
-    let server = Server::start(second_home());
+    let server = Server::start(home_for_builds());
     let mut command = Command::new(installed_clients().join("python/bin/python"));
     command.arg(program("sandboxes.py"));
     let cases = [
@@ -53,7 +53,8 @@ fn the_python_sdk_makes_finds_changes_and_ends_sandboxes() {
         "metrics",
         "kill",
         "errors",
-        "what is not there",
+        "snapshots",
+        "forks",
         "pause and resume",
         "auto-pause and auto-resume",
         "asynchronous",
@@ -63,7 +64,7 @@ fn the_python_sdk_makes_finds_changes_and_ends_sandboxes() {
 
 #[test]
 fn the_javascript_sdk_makes_finds_changes_and_ends_sandboxes() {
-    let server = Server::start(second_home());
+    let server = Server::start(home_for_builds());
     // Node looks for packages where a program lies, and nowhere else.
     let directory = server.work().join("node");
     fs::create_dir(&directory).unwrap();
@@ -84,7 +85,8 @@ fn the_javascript_sdk_makes_finds_changes_and_ends_sandboxes() {
         "network",
         "kill",
         "errors",
-        "what is not there",
+        "snapshots",
+        "forks",
         "pause and resume",
     ];
     run(command, &server, &cases);

@@ -244,12 +244,6 @@ fn every_mistake_is_told_in_the_one_form() {
 fn what_is_not_there_says_so_for_good() {
     let server = Server::start(second_home());
     let id = server.create_id(json!({}));
-    for verb in ["snapshots", "fork"] {
-        let target = format!("/sandboxes/{id}/{verb}");
-        let reply = server.ask("POST", &target, Some(json!({})));
-        reply.is_error(503);
-        assert_eq!(reply.header("should-retry"), Some("false"), "{verb}");
-    }
     let without_memory = Some(json!({"memory": false}));
     let reply = server.ask("POST", &format!("/sandboxes/{id}/pause"), without_memory);
     reply.is_error(503);

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::server::{Reply, Server};
-use crate::harness::{eventually, home_for_builds};
+use crate::harness::{eventually, home_for_builds, names_below};
 
 fn server() -> Server {
     Server::start(home_for_builds())
@@ -43,13 +43,8 @@ fn delete(server: &Server, id: &str) -> Reply {
 
 /// Names of what is below a directory of the home.
 fn entries(server: &Server, directory: &str) -> Vec<String> {
-    let entries = fs::read_dir(server.path().join(directory));
-    let entries = entries.into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .filter(|name| !name.starts_with('.'))
-        .collect();
-    names.sort_unstable();
+    let mut names = names_below(&server.path().join(directory));
+    names.retain(|name| !name.starts_with('.'));
     names
 }
 

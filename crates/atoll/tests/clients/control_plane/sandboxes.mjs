@@ -53,9 +53,31 @@ const apiKey = 'e2b_' + '0'.repeat(40)
 await assert.rejects(Sandbox.create({ apiKey }), AuthenticationError)
 done('errors')
 
-await assert.rejects(sandbox.createSnapshot())
-assert.equal((await sandbox.getInfo()).state, 'running')
-done('what is not there')
+await sandbox.files.write('/home/user/state', 'first')
+const snapshot = await sandbox.createSnapshot({ name: 'work:v1' })
+assert.equal(snapshot.snapshotId, 'default/work:v1')
+assert.equal(await sandbox.isRunning(), true)
+await sandbox.files.write('/home/user/state', 'second')
+const other = await Sandbox.create(snapshot.snapshotId, { timeoutMs: 60_000 })
+assert.equal(await other.files.read('/home/user/state'), 'first')
+await other.kill()
+assert.deepEqual((await Sandbox.listSnapshots({ name: 'work' }).nextItems()).map((one) => one.snapshotId), [
+  snapshot.snapshotId,
+])
+assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), true)
+assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), false)
+assert.deepEqual(await sandbox.listSnapshots().nextItems(), [])
+done('snapshots')
+
+const forks = await sandbox.fork({ count: 2, timeoutMs: 60_000 })
+for (const fork of forks) {
+  assert.equal(await fork.files.read('/home/user/state'), 'second')
+  await fork.files.write('/home/user/state', fork.sandboxId)
+}
+assert.equal(await forks[0].files.read('/home/user/state'), forks[0].sandboxId)
+assert.equal(await sandbox.files.read('/home/user/state'), 'second')
+for (const fork of forks) assert.equal(await fork.kill(), true)
+done('forks')
 
 await sandbox.files.write('/tmp/kept', 'kept')
 assert.equal(await sandbox.pause(), true)

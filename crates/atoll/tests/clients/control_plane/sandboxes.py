@@ -86,11 +86,53 @@ def synchronous():
     expect(e2b.AuthenticationException, lambda: Sandbox.list(api_key=wrong).next_items())
     case("errors")
 
-    expect(Exception, sandbox.create_snapshot)
-    assert sandbox.get_info().state.value == "running"
-    case("what is not there")
+    sandbox.files.write("/home/user/state", "first")
+    unnamed = sandbox.create_snapshot()
+    assert unnamed.snapshot_id.endswith(":default") and unnamed.names == [], unnamed
+    assert sandbox.is_running() is True
+    sandbox.files.write("/home/user/state", "second")
+    named = sandbox.create_snapshot(name="work")
+    assert named.snapshot_id == "default/work:default" and named.names == ["default/work"], named
+
+    def state(template):
+        with Sandbox.create(template, timeout=60) as other:
+            return other.files.read("/home/user/state")
+
+    assert state(unnamed.snapshot_id) == "first"
+    assert state(named.snapshot_id) == state("work") == "second"
+    # The first of them again, as often as somebody wants it.
+    assert state(unnamed.snapshot_id) == "first"
+
+    def snapshots(pages):
+        found = []
+        while pages.has_next:
+            found += [one.snapshot_id for one in pages.next_items()]
+        return found
+
+    both = [named.snapshot_id, unnamed.snapshot_id]
+    assert snapshots(sandbox.list_snapshots()) == both
+    assert snapshots(Sandbox.list_snapshots(limit=1)) == both
+    assert snapshots(Sandbox.list_snapshots(name="work")) == [named.snapshot_id]
+    assert snapshots(Sandbox.list_snapshots(name="nobody")) == []
+    assert Sandbox.delete_snapshot(unnamed.snapshot_id) is True
+    assert Sandbox.delete_snapshot(unnamed.snapshot_id) is False
+    expect(e2b.SandboxException, lambda: Sandbox.create(unnamed.snapshot_id))
+    assert Sandbox.delete_snapshot(named.snapshot_id) is True
+    assert snapshots(Sandbox.list_snapshots()) == []
+    case("snapshots")
+
+    forks = sandbox.fork(count=2, timeout=60)
+    assert len({one.sandbox_id for one in forks} | {sandbox.sandbox_id}) == 3, forks
+    for number, fork in enumerate(forks):
+        assert fork.files.read("/home/user/state") == "second"
+        fork.files.write("/home/user/state", str(number))
+    assert [one.files.read("/home/user/state") for one in (*forks, sandbox)] == ["0", "1", "second"]
+    assert forks[0].get_info().metadata == sandbox.get_info().metadata
+    assert [one.kill() for one in forks] == [True, True]
+    case("forks")
 
     server = sandbox.commands.run("python3 -m http.server 8000", background=True)
+    sandbox.commands.run("until curl -s -o /dev/null http://127.0.0.1:8000; do sleep 0.1; done")
     job = sandbox.commands.run("sleep 2; echo done > /tmp/job", background=True)
     boot = sandbox.files.read("/proc/sys/kernel/random/boot_id")
     sandbox.files.write("/tmp/kept", "kept")
