@@ -105,11 +105,6 @@ pub(crate) fn install(wanted: &[&[Package]]) -> Outcome<()> {
     apt_install(&missing)
 }
 
-/// Installs one package whose name is known only at run time.
-pub(crate) fn install_by_name(name: &str) -> Outcome<()> {
-    apt_install(&[name])
-}
-
 fn apt_install(missing: &[&str]) -> Outcome<()> {
     let list = missing.join(" ");
     if find("apt-get").is_none() {

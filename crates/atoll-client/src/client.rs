@@ -105,7 +105,7 @@ impl Client {
         self.opened(reply.json()?)
     }
 
-    fn opened(&self, answered: Answered) -> Result<Sandbox, ClientError> {
+    pub(crate) fn opened(&self, answered: Answered) -> Result<Sandbox, ClientError> {
         let guest = self.guest(&answered, ENVD_PORT)?;
         let code = self.guest(&answered, CODE_PORT)?;
         Ok(Sandbox::new(self.clone(), answered, guest, code))
@@ -255,7 +255,7 @@ impl Client {
 }
 
 /// A path of a sandbox. Its name is not trusted to be one.
-fn target(sandbox: &str, rest: &str) -> String {
+pub(crate) fn target(sandbox: &str, rest: &str) -> String {
     format!("/sandboxes/{}{rest}", encoded(sandbox))
 }
 

@@ -20,7 +20,7 @@
 //! | `endpoint.rs` | where the server is, and the key for it |
 //! | `connector.rs` | connections, with TLS where the address says so |
 //! | `rest.rs` | one question to the control plane |
-//! | `client.rs`, `options.rs`, `list.rs` | making, finding and ending sandboxes |
+//! | `client.rs`, `options.rs`, `list.rs`, `snapshots.rs` | making, finding and ending sandboxes |
 //! | `sandbox.rs`, `commands.rs`, `files.rs`, `code.rs` | working in one |
 //!
 //! **Invariant**: nothing here knows the server's inside; what it knows is the
@@ -38,6 +38,7 @@ mod list;
 mod options;
 mod rest;
 mod sandbox;
+mod snapshots;
 
 pub use atoll_guest_client::{
     Code, CodeContext, CodeError, CodeEvent, CodeResult, CodeRun, Command, Entry, EntryKind,
@@ -46,6 +47,7 @@ pub use atoll_guest_client::{
 };
 pub use atoll_protocol::rest::{
     ListedSandbox, OnTimeout, SandboxDetail, SandboxLogEntry, SandboxMetric, SandboxState,
+    SnapshotInfo,
 };
 pub use client::Client;
 pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};
@@ -56,3 +58,4 @@ pub use files::Files;
 pub use list::{ListOptions, SandboxList};
 pub use options::{CreateOptions, LogOptions, NetworkOptions, Span};
 pub use sandbox::Sandbox;
+pub use snapshots::SnapshotOptions;

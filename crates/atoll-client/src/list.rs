@@ -36,7 +36,7 @@ pub struct SandboxList {
 }
 
 #[derive(Debug, Clone)]
-enum Next {
+pub(crate) enum Next {
     First,
     Token(String),
     Nothing,
@@ -88,11 +88,20 @@ impl SandboxList {
     }
 }
 
-fn next_token(reply: &Reply) -> Next {
+pub(crate) fn next_token(reply: &Reply) -> Next {
     let token = reply.headers.get(NEXT_TOKEN);
     match token.and_then(|token| token.to_str().ok()) {
         Some(token) if !token.is_empty() => Next::Token(token.to_owned()),
         _ => Next::Nothing,
+    }
+}
+
+impl Next {
+    pub(crate) fn token(&self) -> Option<&str> {
+        match self {
+            Self::Token(token) => Some(token),
+            Self::First | Self::Nothing => None,
+        }
     }
 }
 

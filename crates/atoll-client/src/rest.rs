@@ -161,7 +161,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
 }
 
 /// A text that cannot move a terminal's cursor or fill a log.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     text.chars()
         .take(MESSAGE_CHARACTERS_MAX)
         .map(atoll_guest_client::harmless_char)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_guest_client::GuestClient;
-use atoll_protocol::rest::{Sandbox as Answered, SandboxDetail, Secret};
+use atoll_protocol::rest::{Sandbox as Answered, SandboxDetail, Secret, SnapshotInfo};
 
 use crate::client::Client;
 use crate::code::{CodeInterpreter, CodeOptions, Execution, RunCodeError};
@@ -124,6 +124,15 @@ impl Sandbox {
     /// [`ClientError::NotFound`] when it has ended.
     pub async fn pause(&self) -> Result<(), ClientError> {
         self.client.pause(self.id()).await
+    }
+
+    /// Makes a template of what it has on its disk right now; see
+    /// [`Client::create_snapshot`].
+    ///
+    /// # Errors
+    /// [`ClientError::NotFound`] when it has ended.
+    pub async fn snapshot(&self, name: Option<&str>) -> Result<SnapshotInfo, ClientError> {
+        self.client.create_snapshot(self.id(), name).await
     }
 
     /// Ends it.

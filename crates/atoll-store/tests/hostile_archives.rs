@@ -39,8 +39,50 @@ async fn hostile_archives_are_refused_and_leave_nothing() {
             &[format!("{length} ").into_bytes(), body].concat(),
         )
     };
+    let map = |numbers: &[u8], data: &[u8]| {
+        let mut map = numbers.to_vec();
+        map.resize(512, 0);
+        map.extend_from_slice(data);
+        map
+    };
+    let sparse = |size: &[u8], data: &[u8]| {
+        vec![
+            pax("GNU.sparse.major", b"1"),
+            pax("GNU.sparse.minor", b"0"),
+            pax("GNU.sparse.realsize", size),
+            entry(file, b"sparse", data),
+        ]
+    };
     let cases: Vec<(&str, Vec<Vec<u8>>)> = vec![
         ("climbs", vec![entry(file, b"../escape", b"x")]),
+        (
+            "climbs by the name of a sparse file",
+            vec![
+                pax("GNU.sparse.name", b"../escape"),
+                entry(file, b"fine", b"x"),
+            ],
+        ),
+        (
+            "another form of sparse files",
+            vec![pax("GNU.sparse.map", b"0,1"), entry(file, b"fine", b"x")],
+        ),
+        ("a sparse file without a map", sparse(b"10", b"x")),
+        (
+            "a sparse file whose map lies outside",
+            sparse(b"10", &map(b"1\n8\n4\n", b"data")),
+        ),
+        (
+            "a sparse file with less than its map says",
+            sparse(b"10", &map(b"1\n0\n8\n", b"data")),
+        ),
+        (
+            "a sparse file with more than its map says",
+            sparse(b"10", &map(b"1\n0\n2\n", b"data")),
+        ),
+        (
+            "a sparse file that no disk holds",
+            sparse(b"18446744073709551615", &map(b"0\n", b"")),
+        ),
         ("climbs inside", vec![entry(file, b"a/../../escape", b"x")]),
         ("absolute", vec![entry(file, b"/escape", b"x")]),
         (

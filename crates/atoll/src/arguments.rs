@@ -79,6 +79,11 @@ pub(crate) enum Command {
     Pause(remote::PauseArguments),
     /// Let paused sandboxes of a server run on.
     Resume(remote::ResumeArguments),
+    /// Keep the files of sandboxes of a server as templates.
+    #[command(subcommand)]
+    Snapshot(remote::SnapshotCommand),
+    /// Make sandboxes that begin with the files of another one.
+    Fork(remote::ForkArguments),
     /// Serve sandboxes to E2B's SDKs and CLI.
     Serve(ServeArguments),
     /// Print the variables that lead E2B's clients to the server of this home.
@@ -130,6 +135,8 @@ impl Command {
             | Self::Timeout(_)
             | Self::Pause(_)
             | Self::Resume(_)
+            | Self::Snapshot(_)
+            | Self::Fork(_)
             | Self::Env(_)
             | Self::Stop(_)
             | Self::Ca(_)

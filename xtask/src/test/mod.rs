@@ -339,10 +339,20 @@ fn run_tests(choice: &TestChoice, targets: Targets, home: &Path) -> Outcome<Tall
     };
     let all = cargo.clone().args(&choice.filter);
     let skipped = targets.skipped(choice)?;
-    let mut tally = counted(&all.args(harness_arguments(choice, &[])).args(skipped))?;
+    let all = all.args(harness_arguments(choice, &[])).args(skipped);
+    tried_twice(&all, |names| cargo.args(harness_arguments(choice, names)))
+}
+
+/// Runs tests, and those that fail once more alone, by what `alone` makes of
+/// their names.
+pub(crate) fn tried_twice(
+    all: &Program,
+    alone: impl FnOnce(&[String]) -> Program,
+) -> Outcome<Tally> {
+    let mut tally = counted(all)?;
     if let Some(names) = tally.second_chances(SECOND_CHANCES_MAX) {
         step(format_args!("once more, alone: {}", names.join(", ")));
-        let alone = counted(&cargo.args(harness_arguments(choice, names)))?;
+        let alone = counted(&alone(names))?;
         tally.retried(&alone);
     }
     Ok(tally)

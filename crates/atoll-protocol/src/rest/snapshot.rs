@@ -14,7 +14,7 @@ pub struct NewSnapshot {
 }
 
 /// A snapshot, as lists and its own creation show it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// What `templateID` of a creation takes.
     #[serde(rename = "snapshotID")]
@@ -33,7 +33,7 @@ pub struct Fork {
 }
 
 /// What became of one fork.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForkResult {
     /// It runs.

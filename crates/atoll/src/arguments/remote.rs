@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::quantity::{duration, duration_or_none};
 
@@ -191,6 +191,78 @@ pub(crate) struct ResumeArguments {
     /// How long they live from then on.
     #[arg(long, value_parser = duration, default_value = "5m")]
     pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Make a template of what a sandbox has on its disk right now.
+    #[command(after_help = "\
+The sandbox holds still meanwhile and runs on. Memory and processes are not part of it.
+
+Examples:
+  atoll snapshot create $ID
+  atoll snapshot create $ID --name work:v2
+  atoll create work:v2")]
+    Create {
+        /// The sandbox.
+        sandbox: String,
+
+        /// What to call it; a snapshot of the same name and tag is replaced.
+        #[arg(long, short, value_name = "NAME[:TAG]")]
+        name: Option<String>,
+
+        /// Print a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List snapshots, the newest first.
+    List {
+        /// Only those of this sandbox.
+        #[arg(long, value_name = "SANDBOX")]
+        sandbox: Option<String>,
+
+        /// Only those of this name.
+        #[arg(long, short, value_name = "NAME[:TAG]")]
+        name: Option<String>,
+
+        /// Print a JSON array.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete snapshots; sandboxes that were made of them run on.
+    #[command(after_help = "\
+Examples:
+  atoll snapshot rm work:v2
+  atoll snapshot rm work                       all tags of it")]
+    Rm {
+        /// The snapshots.
+        #[arg(required = true, value_name = "SNAPSHOT")]
+        snapshots: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Forks have the files, the environment and the settings of their source, which runs on.
+
+Examples:
+  atoll fork $ID
+  atoll fork $ID --count 4 --timeout 10m")]
+pub(crate) struct ForkArguments {
+    /// The sandbox to begin with.
+    pub(crate) sandbox: String,
+
+    /// How many.
+    #[arg(long, short = 'n', default_value_t = 1)]
+    pub(crate) count: usize,
+
+    /// How long they live [default: the server's].
+    #[arg(long, value_parser = duration, value_name = "DURATION")]
+    pub(crate) timeout: Option<Duration>,
+
+    /// Print a JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -95,6 +95,14 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &Home::without_sandboxes(arguments.home)?,
             &options,
         )),
+        Command::Snapshot(command) => asynchronous(remote::snapshot(
+            &Home::without_sandboxes(arguments.home)?,
+            &command,
+        )),
+        Command::Fork(options) => asynchronous(remote::fork(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
         Command::Timeout(options) => asynchronous(remote::timeout(
             &Home::without_sandboxes(arguments.home)?,
             &options,

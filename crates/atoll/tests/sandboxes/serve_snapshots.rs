@@ -324,6 +324,59 @@ fn an_end_in_the_middle_is_no_snapshot_and_does_not_wait() {
     assert_eq!(server.leased(), Vec::<String>::new());
 }
 
+#[test]
+fn a_person_takes_lists_and_deletes_them_and_forks() {
+    let server = server();
+    let home = &server.home;
+    let id = server.create_id(json!({}));
+    shell(&server, &id, "echo here > place");
+    let empty = home.run(["snapshot", "list"]);
+    assert!(
+        empty.code == 0 && empty.stdout.is_empty() && empty.stderr.contains("hint: "),
+        "{empty:#?}"
+    );
+    let taken = home.run(["snapshot", "create", &id, "--name", "work:v1"]);
+    assert_eq!(
+        (taken.code, taken.stdout.as_str()),
+        (0, "default/work:v1\n")
+    );
+    let listed = home.run(["snapshot", "list", "--name", "work", "--json"]);
+    let expected = json!([{"snapshotID": "default/work:v1", "names": ["default/work"]}]);
+    assert_eq!(listed.json(), expected);
+    let table = home.run(["snapshot", "list", "--sandbox", &id]).stdout;
+    assert!(table.contains("default/work:v1"), "{table}");
+
+    let created = home.run(["create", "work:v1"]);
+    let other = created.stdout.trim();
+    assert_eq!(shell(&server, other, "cat place"), "here\n");
+    let forks = home.run(["fork", &id, "--count", "2", "--timeout", "1m"]);
+    assert_eq!(forks.code, 0, "{forks:#?}");
+    let forks: Vec<&str> = forks.stdout.lines().collect();
+    assert_eq!(forks.len(), 2);
+    for fork in &forks {
+        assert_eq!(shell(&server, fork, "cat place"), "here\n");
+    }
+
+    let gone = home.run(["snapshot", "rm", "nothing", "work"]);
+    assert_eq!(
+        (gone.code, gone.stdout.as_str()),
+        (1, "work\n"),
+        "{gone:#?}"
+    );
+    assert!(
+        gone.stderr.contains("there is no snapshot `nothing`"),
+        "{gone:#?}"
+    );
+    let nobody = home.run(["fork", "inobody"]);
+    assert!(
+        nobody.code != 0 && nobody.stderr.contains("hint: `atoll ps`"),
+        "{nobody:#?}"
+    );
+    for id in server.listed("") {
+        server.kill(&id).expect(204);
+    }
+}
+
 /// Whether a layer is on its way into the home.
 fn is_being_made(home: &Path) -> bool {
     let entries = fs::read_dir(home.join("layers")).into_iter().flatten();

@@ -9,6 +9,7 @@ mod logs;
 mod pause;
 mod ps;
 mod shell;
+mod snapshot;
 mod timeout;
 mod transfer;
 
@@ -27,6 +28,7 @@ pub(crate) use logs::logs;
 pub(crate) use pause::{pause, resume};
 pub(crate) use ps::ps;
 pub(crate) use shell::shell;
+pub(crate) use snapshot::{fork, snapshot};
 pub(crate) use timeout::timeout;
 pub(crate) use transfer::cp;
 
