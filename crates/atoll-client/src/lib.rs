@@ -45,7 +45,8 @@ pub use atoll_guest_client::{
     PtySize, SaveError, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
 };
 pub use atoll_protocol::rest::{
-    ListedSandbox, OnTimeout, SandboxDetail, SandboxLogEntry, SandboxMetric, SandboxState,
+    ListedSandbox, OnTimeout, Pool, PoolMode, SandboxDetail, SandboxLogEntry, SandboxMetric,
+    SandboxState,
 };
 pub use client::Client;
 pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};

@@ -79,6 +79,8 @@ pub(crate) enum Command {
     Pause(remote::PauseArguments),
     /// Let paused sandboxes of a server run on.
     Resume(remote::ResumeArguments),
+    /// Show the warm pools of the server of this home.
+    Pool(remote::PoolArguments),
     /// Serve sandboxes to E2B's SDKs and CLI.
     Serve(ServeArguments),
     /// Print the variables that lead E2B's clients to the server of this home.
@@ -130,6 +132,7 @@ impl Command {
             | Self::Timeout(_)
             | Self::Pause(_)
             | Self::Resume(_)
+            | Self::Pool(_)
             | Self::Env(_)
             | Self::Stop(_)
             | Self::Ca(_)
