@@ -19,7 +19,8 @@ use atoll_control::lifecycle::Step;
 use atoll_engine::host::HostObject;
 use atoll_failpoint::Moment;
 use harness::server::{Ask, Server};
-use harness::{TestHome, eventually, second_home};
+use harness::{TestHome, eventually, home_for_builds, second_home};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// A home that has found out which tiers work: that takes a sandbox of its own.
@@ -27,6 +28,54 @@ fn prepared_home() -> TestHome {
     let home = second_home();
     assert_eq!(home.bash("true").code, 0);
     home
+}
+
+/// Steps that only a server with a pool comes to.
+const POOL_STEPS: [Step; 3] = [Step::MakeMember, Step::ClaimMember, Step::EndMember];
+
+/// One in which `step` is reached.
+fn home_for(step: Step) -> TestHome {
+    let home = match step {
+        // Snapshots are kept beside templates.
+        Step::HoldStill | Step::ReadFiles | Step::WriteSnapshot => home_for_builds(),
+        _ => second_home(),
+    };
+    assert_eq!(home.bash("true").code, 0);
+    if POOL_STEPS.contains(&step) {
+        let pool = "[[pool]]\ntemplate = \"base\"\nsize = 1\n";
+        std::fs::write(home.path().join("config.toml"), pool).unwrap();
+    }
+    home
+}
+
+/// Waits until the pool of a server is full; an error where the server dies.
+fn fill(server: &Server) -> std::io::Result<()> {
+    loop {
+        let ask = Ask {
+            method: "GET",
+            target: "/pools",
+            headers: vec![("x-api-key", server.key.clone())],
+            body: None,
+        };
+        let pools = server.send(&ask)?.expect(200);
+        if pools[0]["ready"] == json!(1) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Asks for all that leads to `step`.
+fn reach(server: &Server, step: Step, known: &mut Acknowledged) -> std::io::Result<()> {
+    if !POOL_STEPS.contains(&step) {
+        return live(server, step, known);
+    }
+    fill(server)?;
+    live(server, step, known)?;
+    // Another one waits by now; it ends with the server.
+    fill(server)?;
+    server.signal(Signal::TERM);
+    Err(std::io::Error::other("the server was asked to stop"))
 }
 
 /// What a client was told before the server died.
@@ -41,7 +90,7 @@ struct Acknowledged {
 }
 
 /// Asks for a whole life; an error ends it where the server dies.
-fn live(server: &Server, known: &mut Acknowledged) -> std::io::Result<()> {
+fn live(server: &Server, step: Step, known: &mut Acknowledged) -> std::io::Result<()> {
     let ask = |method: &str, target: &str, body: Option<Value>| {
         let ask = Ask {
             method,
@@ -65,6 +114,13 @@ fn live(server: &Server, known: &mut Acknowledged) -> std::io::Result<()> {
     let network = json!({"allow_internet_access": false});
     ask("PUT", &format!("{target}/network"), Some(network))?.expect(204);
     known.closed = true;
+    if matches!(
+        step,
+        Step::HoldStill | Step::ReadFiles | Step::WriteSnapshot
+    ) {
+        let snapshot = format!("{target}/snapshots");
+        ask("POST", &snapshot, Some(json!({})))?.expect(201);
+    }
     ask("POST", &format!("{target}/pause"), None)?.expect(204);
     known.paused = true;
     let timeout = json!({"timeout": 500});
@@ -87,11 +143,13 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_els
         for moment in Moment::ALL {
             let point = format!("{}:{}", step.name(), moment.name());
             println!("{point}");
-            let mut server = Server::start_with(prepared_home(), &[("ATOLL_FAILPOINT", &point)]);
+            let mut server = Server::start_with(home_for(*step), &[("ATOLL_FAILPOINT", &point)]);
             let mut known = Acknowledged::default();
-            let lived = live(&server, &mut known);
+            let lived = reach(&server, *step, &mut known);
             assert!(lived.is_err(), "{point} is not reached");
             assert_eq!(server.ended().code, -9, "{point}");
+            // Members of the server that died, and no others.
+            let _ = std::fs::remove_file(server.path().join("config.toml"));
             server.start_again();
 
             let listed = server.listed("");
