@@ -16,15 +16,15 @@ const FILL_BOUND: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A server in a home of its own. Fields are dropped in their order.
-pub struct Fleet {
-    pub client: Client,
+pub(crate) struct Fleet {
+    pub(crate) client: Client,
     _server: Server,
     _home: tempfile::TempDir,
 }
 
 impl Fleet {
     /// A server with this configuration.
-    pub fn start(isolation: &str, config: &str) -> Result<Self> {
+    pub(crate) fn start(isolation: &str, config: &str) -> Result<Self> {
         let shared = support::home()?;
         // Beside the other one: layers may be linked and moved.
         let beside = shared.parent().unwrap_or(Path::new("/"));
@@ -44,13 +44,13 @@ impl Fleet {
     }
 
     /// The same with a pool of `size` members.
-    pub fn with_pool(isolation: &str, template: &str, size: usize) -> Result<Self> {
+    pub(crate) fn with_pool(isolation: &str, template: &str, size: usize) -> Result<Self> {
         let pool = format!("[[pool]]\ntemplate = \"{template}\"\nsize = {size}\n");
         Self::start(isolation, &pool)
     }
 
     /// Waits until its pool has `size` members.
-    pub async fn filled(&self, size: usize) -> Result<Pool> {
+    pub(crate) async fn filled(&self, size: usize) -> Result<Pool> {
         let end = Instant::now() + FILL_BOUND;
         loop {
             let pool = self.client.pools().await?.into_iter().next();

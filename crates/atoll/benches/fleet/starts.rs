@@ -13,7 +13,7 @@ const POOL: usize = 2;
 
 /// What is done first in a sandbox.
 #[derive(Clone, Copy)]
-pub enum Work {
+pub(crate) enum Work {
     Command,
     Code,
 }
@@ -53,14 +53,14 @@ impl Times {
 }
 
 /// What others say of themselves.
-pub fn published() {
+pub(crate) fn published() {
     println!("time to the first command, as others published it (theirs, over a network):");
     println!("  E2B, by ComputeSDK: median 392 ms one after the other, 662 ms in a burst of 100");
     println!("  AgentENV: boot < 50 ms, pause < 100 ms\n");
 }
 
 /// One after the other, warm and cold in turns.
-pub async fn sequential(
+pub(crate) async fn sequential(
     tier: &str,
     template: &str,
     work: Work,
@@ -107,7 +107,7 @@ pub async fn sequential(
 }
 
 /// All at once: made for the wish, and from a pool that has one for each.
-pub async fn burst(tier: &str, template: &str, count: usize) -> Result<()> {
+pub(crate) async fn burst(tier: &str, template: &str, count: usize) -> Result<()> {
     if count == 0 {
         return Ok(());
     }

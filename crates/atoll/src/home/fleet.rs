@@ -95,7 +95,7 @@ pub(super) fn capacity(host: &Host) -> anyhow::Result<HostCapacity> {
     let default = HostCapacity::measured();
     let factor = |name: &str, value: Option<f64>, default: f64| match value {
         None => Ok(default),
-        Some(value) if value >= 1.0 && value <= OVERCOMMIT_MAX => Ok(value),
+        Some(value) if (1.0..=OVERCOMMIT_MAX).contains(&value) => Ok(value),
         Some(value) => Err(Hinted::error(
             format!("{name} = {value} is outside 1 to {OVERCOMMIT_MAX}"),
             format!("example: {name} = {default:?}; 1 books nothing twice"),

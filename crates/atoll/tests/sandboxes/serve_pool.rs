@@ -313,7 +313,7 @@ fn a_member_that_is_of_no_use_is_replaced_and_costs_nobody_anything() {
     let made = server.create_id(json!({}));
     assert_ne!(made, dead);
     assert_eq!(server.health(&made).status, 204);
-    assert_eq!(server.listed(""), [made.clone()]);
+    assert_eq!(server.listed(""), [made.as_str()]);
     // And with nobody asking: it is noticed, and another one comes.
     let next = filled(&server, 1);
     let dead = next.iter().find(|id| **id != made).unwrap();
@@ -346,10 +346,10 @@ fn no_member_outlives_its_server_and_no_sandbox_is_lost_with_them() {
     // Asked to stop, it takes them along.
     server.signal(Signal::TERM);
     assert_eq!(server.ended().code, 0);
-    assert_eq!(server.leased(), [made.clone()]);
+    assert_eq!(server.leased(), [made.as_str()]);
     fs::remove_file(server.path().join("config.toml")).unwrap();
     server.start_again();
-    assert_eq!(server.listed(""), [made.clone()]);
+    assert_eq!(server.listed(""), [made.as_str()]);
     assert_eq!(server.leased(), [made]);
 }
 
