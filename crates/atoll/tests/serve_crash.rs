@@ -276,6 +276,37 @@ fn a_server_and_a_monitor_that_die_together_leave_no_row_and_no_sandbox() {
     }
 }
 
+#[test]
+fn a_server_that_dies_while_it_fills_a_pool_leaves_no_sandbox() {
+    for part in PARTS {
+        if part == HostObject::MonitorProcess {
+            continue; // there is no monitor yet
+        }
+        let point = format!("{}:{}", part.name(), Moment::After.name());
+        println!("{point}");
+        let variables = [
+            ("ATOLL_FAILPOINT", point.as_str()),
+            ("ATOLL_FAILPOINT_SCOPE", "family"),
+        ];
+        // Nobody asks for anything: the pool alone comes there.
+        let home = home_for(Step::MakeMember);
+        let mut server = Server::start_with(home, &variables);
+        assert_eq!(server.ended().code, -9, "{point}");
+        eventually("the end of the monitor", || {
+            let owners = server.home.leases().into_iter();
+            let mut owners = owners.map(|lease| format!("/proc/{}", lease["owner"]["pid"]));
+            (!owners.any(|owner| std::path::Path::new(&owner).exists())).then_some(())
+        });
+        // With its pool: what comes is another member.
+        server.start_again();
+        fill(&server).unwrap();
+        assert_eq!(server.listed(""), Vec::<String>::new(), "{point}");
+        eventually("the member alone", || {
+            (server.leased().len() == 1).then_some(())
+        });
+    }
+}
+
 /// What was told of a sandbox holds, unless its end was under way.
 fn check_acknowledged(
     server: &Server,
