@@ -16,6 +16,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
   cargo xtask dist                     the static release binary, in target/dist
   cargo xtask bench api [--count N] [--mib N] [--rounds N] [--connections N] [--seconds N]
                                        the server beside the same without it, and beside haproxy
+  cargo xtask bench fleet [--count N] [--kernels N] [--burst N] [--gvisor N]
+                                       first commands of sandboxes from a pool beside new ones
   cargo xtask bench guest [--count N] [--mib N] [--rounds N]
                                        commands, output, files and watches beside plain ones
   cargo xtask bench net [--rounds N] [--mib N] [--count N]
@@ -139,7 +141,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             arguments: arguments.by_ref().collect(),
         },
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("api" | "guest" | "net" | "run-code" | "start")) => {
+            Some(name @ ("api" | "fleet" | "guest" | "net" | "run-code" | "start")) => {
                 let rest: Vec<String> = arguments.by_ref().collect();
                 bench(&name.replace('-', "_"), rest)?
             }

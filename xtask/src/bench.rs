@@ -16,6 +16,10 @@ const RUN_CODE_TEMPLATES: [&str; 2] = [
     "crates/atoll/benches/run_code/template.toml",
 ];
 
+/// The benchmark of many sandboxes, and what those with kernels are made from.
+const FLEET: &str = "fleet";
+const FLEET_TEMPLATES: [&str; 1] = ["code-interpreter-v1-tiny"];
+
 /// Builds the benchmark `name` and runs it with `arguments` on the template `base`.
 pub(crate) fn bench(name: &str, arguments: &[String]) -> Outcome<ExitCode> {
     packages::install(&[packages::RUN, packages::TEST, packages::BENCH])?;
@@ -45,10 +49,15 @@ pub(crate) fn bench(name: &str, arguments: &[String]) -> Outcome<ExitCode> {
     if name == RUN_CODE {
         test::clients::install()?;
         run = run.env("ATOLL_TEST_CLIENTS", test::clients::directory());
-        for spec in RUN_CODE_TEMPLATES {
-            step(format_args!("making the template of `{spec}`"));
-            atoll().args(["template", "build", spec]).run()?;
-        }
+    }
+    let templates: &[&str] = match name {
+        RUN_CODE => &RUN_CODE_TEMPLATES,
+        FLEET => &FLEET_TEMPLATES,
+        _ => &[],
+    };
+    for spec in templates {
+        step(format_args!("making the template of `{spec}`"));
+        atoll().args(["template", "build", spec]).run()?;
     }
     step(format_args!("bench {name}"));
     run.run()?;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use atoll_guest_client::{Gateway, GuestClient, Lanes};
 use atoll_protocol::rest::{
-    LogEntries, Sandbox as Answered, SandboxDetail, SandboxLogEntry, SandboxMetric,
+    LogEntries, Pool, Sandbox as Answered, SandboxDetail, SandboxLogEntry, SandboxMetric,
 };
 use atoll_protocol::{CODE_PORT, ENVD_PORT};
 use http::uri::Scheme;
@@ -238,6 +238,14 @@ impl Client {
         }
         let entries: LogEntries = self.rest().ask(Method::GET, &target).await?.json()?;
         Ok(entries.logs)
+    }
+
+    /// The warm pools of the server.
+    ///
+    /// # Errors
+    /// When the key is not one of the server's own tenant, and others.
+    pub async fn pools(&self) -> Result<Vec<Pool>, ClientError> {
+        self.rest().ask(Method::GET, "/pools").await?.json()
     }
 
     async fn change(

@@ -46,8 +46,8 @@ pub use atoll_guest_client::{
     PtySize, SaveError, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
 };
 pub use atoll_protocol::rest::{
-    ListedSandbox, OnTimeout, SandboxDetail, SandboxLogEntry, SandboxMetric, SandboxState,
-    SnapshotInfo,
+    ListedSandbox, OnTimeout, Pool, PoolMode, SandboxDetail, SandboxLogEntry, SandboxMetric,
+    SandboxState, SnapshotInfo,
 };
 pub use client::Client;
 pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};

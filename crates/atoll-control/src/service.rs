@@ -81,6 +81,23 @@ pub async fn start(live: &LiveSandbox, template: &Template) -> Result<(), Servic
     }
 }
 
+/// Runs a command as the template's user, and says how it ended.
+///
+/// # Errors
+/// When it cannot be run; one that takes longer than `bound` is killed.
+pub(crate) async fn run(
+    live: &LiveSandbox,
+    template: &Template,
+    text: &str,
+    bound: Duration,
+) -> Result<ExitStatus, GuestError> {
+    let command = shell(template, text, Some(bound));
+    let what = "run a command";
+    tokio::time::timeout(bound, ask(live, &command))
+        .await
+        .unwrap_or(Err(GuestError::Timeout { what, bound }))
+}
+
 fn shell(template: &Template, text: &str, timeout: Option<Duration>) -> Command {
     Command {
         cmd: "/bin/bash".to_owned(),

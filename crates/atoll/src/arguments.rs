@@ -84,6 +84,8 @@ pub(crate) enum Command {
     Snapshot(remote::SnapshotCommand),
     /// Make sandboxes that begin with the files of another one.
     Fork(remote::ForkArguments),
+    /// Show the warm pools of the server of this home.
+    Pool(remote::PoolArguments),
     /// Serve sandboxes to E2B's SDKs and CLI.
     Serve(ServeArguments),
     /// Print the variables that lead E2B's clients to the server of this home.
@@ -137,6 +139,7 @@ impl Command {
             | Self::Resume(_)
             | Self::Snapshot(_)
             | Self::Fork(_)
+            | Self::Pool(_)
             | Self::Env(_)
             | Self::Stop(_)
             | Self::Ca(_)

@@ -1,6 +1,8 @@
 //! `$ATOLL_HOME`: where it is, what is configured in it, and the guest that
 //! is unpacked into it.
 
+mod fleet;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -56,6 +58,10 @@ struct Settings {
     max_lifetime: Option<String>,
     /// In whose sandboxes code runs without a token.
     code_without_token: CodeWithoutToken,
+    /// Sandboxes that wait for clients.
+    pool: Vec<fleet::Pool>,
+    /// What all sandboxes of the server may have together.
+    host: fleet::Host,
 }
 
 /// What sandboxes can reach when the command line does not say.
@@ -173,6 +179,8 @@ impl Home {
             lifetime_max,
             network,
             code_without_token: self.settings.code_without_token,
+            host: fleet::capacity(&self.settings.host)?,
+            pools: fleet::pools(&self.settings.pool)?,
             ..default
         })
     }

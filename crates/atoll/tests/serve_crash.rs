@@ -21,6 +21,7 @@ use atoll_failpoint::Moment;
 use atoll_store::StateWrite;
 use harness::server::{Ask, Server};
 use harness::{TestHome, eventually, home_for_builds, second_home};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// A home that has found out which tiers work: that takes a sandbox of its own.
@@ -35,6 +36,49 @@ fn prepared_home_for_snapshots() -> TestHome {
     let home = home_for_builds();
     assert_eq!(home.bash("true").code, 0);
     home
+}
+
+/// Steps that only a server with a pool comes to.
+const POOL_STEPS: [Step; 3] = [Step::MakeMember, Step::ClaimMember, Step::EndMember];
+
+/// One in which `step` is reached.
+fn home_for(step: Step) -> TestHome {
+    let home = prepared_home_for_snapshots();
+    if POOL_STEPS.contains(&step) {
+        let pool = "[[pool]]\ntemplate = \"base\"\nsize = 1\n";
+        std::fs::write(home.path().join("config.toml"), pool).unwrap();
+    }
+    home
+}
+
+/// Waits until the pool of a server is full; an error where the server dies.
+fn fill(server: &Server) -> std::io::Result<()> {
+    loop {
+        let ask = Ask {
+            method: "GET",
+            target: "/pools",
+            headers: vec![("x-api-key", server.key.clone())],
+            body: None,
+        };
+        let pools = server.send(&ask)?.expect(200);
+        if pools[0]["ready"] == json!(1) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Asks for all that leads to `step`.
+fn reach(server: &Server, step: Step, known: &mut Acknowledged) -> std::io::Result<()> {
+    if !POOL_STEPS.contains(&step) {
+        return live(server, known);
+    }
+    fill(server)?;
+    live(server, known)?;
+    // Another one waits by now; it ends with the server.
+    fill(server)?;
+    server.signal(Signal::TERM);
+    Err(std::io::Error::other("the server was asked to stop"))
 }
 
 /// What a client was told before the server died.
@@ -99,12 +143,13 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_els
         for moment in Moment::ALL {
             let point = format!("{}:{}", step.name(), moment.name());
             println!("{point}");
-            let home = prepared_home_for_snapshots();
-            let mut server = Server::start_with(home, &[("ATOLL_FAILPOINT", &point)]);
+            let mut server = Server::start_with(home_for(*step), &[("ATOLL_FAILPOINT", &point)]);
             let mut known = Acknowledged::default();
-            let lived = live(&server, &mut known);
+            let lived = reach(&server, *step, &mut known);
             assert!(lived.is_err(), "{point} is not reached");
             assert_eq!(server.ended().code, -9, "{point}");
+            // Members of the server that died, and no others.
+            let _ = std::fs::remove_file(server.path().join("config.toml"));
             server.start_again();
 
             let listed = server.listed("");
@@ -229,6 +274,37 @@ fn a_server_and_a_monitor_that_die_together_leave_no_row_and_no_sandbox() {
             // The request was not acknowledged, and can be made again.
             server.send(&ask).unwrap().expect(201);
         }
+    }
+}
+
+#[test]
+fn a_server_that_dies_while_it_fills_a_pool_leaves_no_sandbox() {
+    for part in PARTS {
+        if part == HostObject::MonitorProcess {
+            continue; // there is no monitor yet
+        }
+        let point = format!("{}:{}", part.name(), Moment::After.name());
+        println!("{point}");
+        let variables = [
+            ("ATOLL_FAILPOINT", point.as_str()),
+            ("ATOLL_FAILPOINT_SCOPE", "family"),
+        ];
+        // Nobody asks for anything: the pool alone comes there.
+        let home = home_for(Step::MakeMember);
+        let mut server = Server::start_with(home, &variables);
+        assert_eq!(server.ended().code, -9, "{point}");
+        eventually("the end of the monitor", || {
+            let owners = server.home.leases().into_iter();
+            let mut owners = owners.map(|lease| format!("/proc/{}", lease["owner"]["pid"]));
+            (!owners.any(|owner| std::path::Path::new(&owner).exists())).then_some(())
+        });
+        // With its pool: what comes is another member.
+        server.start_again();
+        fill(&server).unwrap();
+        assert_eq!(server.listed(""), Vec::<String>::new(), "{point}");
+        eventually("the member alone", || {
+            (server.leased().len() == 1).then_some(())
+        });
     }
 }
 

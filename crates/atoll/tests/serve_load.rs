@@ -169,6 +169,52 @@ async fn nothing_is_lost(load: Load) {
     assert_eq!(server.leased(), Vec::<String>::new());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_creations_meets_no_failure() {
+    burst(16).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: a hundred sandboxes at once"]
+async fn a_burst_of_a_hundred_creations_meets_no_failure() {
+    burst(100).await;
+}
+
+/// All at once, by a server as it comes, with a pool that is soon empty.
+async fn burst(count: usize) {
+    let home = second_home();
+    let pool = "[[pool]]\ntemplate = \"base\"\nsize = 4\n";
+    fs::write(home.path().join("config.toml"), pool).unwrap();
+    let server = Server::start(home);
+    let client = client(&server);
+    eventually("a full pool", || {
+        let pools = server.ask("GET", "/pools", None).expect(200);
+        (pools[0]["ready"] == json!(4)).then_some(())
+    });
+    let creations = (0..count).map(|number| {
+        let client = &client;
+        async move {
+            let sandbox = client.create(&CreateOptions::default()).await?;
+            let output = sandbox.commands().run(&format!("echo {number}")).await?;
+            assert_eq!(output.stdout_text(), format!("{number}\n"));
+            Ok::<_, Failed>(sandbox.id().to_owned())
+        }
+    });
+    let made = futures_util::future::join_all(creations).await;
+    let made: Result<BTreeSet<String>, Failed> = made.into_iter().collect();
+    let made = made.unwrap_or_else(|failed| panic!("a creation failed: {failed}"));
+    assert_eq!(made.len(), count);
+    let listed = client.list(&ListOptions::default()).all().await.unwrap();
+    let listed: BTreeSet<String> = listed.into_iter().map(|one| one.sandbox_id).collect();
+    assert_eq!(listed, made);
+    let pools = server.ask("GET", "/pools", None).expect(200);
+    assert_eq!(
+        pools[0]["claimed"].as_u64().unwrap() + pools[0]["misses"].as_u64().unwrap(),
+        count as u64
+    );
+    assert!(pools[0]["claimed"].as_u64().unwrap() >= 4, "{pools}");
+}
+
 /// What a server and its host hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Footprint {

@@ -5,12 +5,10 @@
 //! idempotency key, by which it can ask again, and undone if not: nobody
 //! would ever know its name.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::{Attachment, Limits, Outcome, SandboxId, SandboxSpec, Tier, open_files_ceiling};
-use atoll_guest_client::InitRequest;
+use atoll_engine::{Limits, Outcome, SandboxId, Tier};
 use atoll_protocol::ENVD_VERSION;
 use atoll_store::db::{
     self, Change, Idempotency, Intent, Metadata, NewSandbox, Sandbox, SandboxState,
@@ -19,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::admission::Admitted;
+use super::booking::Booked;
 use super::ending::destroy_until_gone;
+use super::make::{Blueprint, Particulars};
+use super::pool::{Claim, Leaving};
 use super::task::{Order, SandboxTask};
 use super::view::json;
 use super::{
@@ -31,7 +32,7 @@ use crate::identity::{Caller, EnvdToken, SandboxSecrets, now_ms};
 use crate::live::random_token;
 use crate::running::{CodeAccess, Running};
 use crate::service;
-use crate::templates::{CatalogError, Template};
+use crate::templates::Template;
 
 /// What a sandbox may take from its first process to its first command; with
 /// nobody watching, it ends then.
@@ -125,11 +126,14 @@ struct Creation {
 
 /// What is decided before anything is made.
 struct Plan {
-    id: SandboxId,
-    template: Template,
-    spec: SandboxSpec,
-    init: InitRequest,
+    blueprint: Blueprint,
     secrets: SandboxSecrets,
+}
+
+impl Plan {
+    fn id(&self) -> &SandboxId {
+        &self.blueprint.spec.id
+    }
 }
 
 /// A sandbox that takes commands, and that nobody knows yet.
@@ -149,40 +153,120 @@ impl Creation {
             Some(template) => template,
             None => shared.template(&self.caller, &self.wish.template).await?,
         };
-        let plan = self.plan(template)?;
-        let tenant = self.caller.tenant;
-        let Some(admitted) = shared.admission.enter(tenant) else {
+        let mut plan = self.plan(template)?;
+        let _under_way = shared.pools.creation_begins();
+        let blueprint = &plan.blueprint;
+        if let Some(claim) = shared.pools.claim(blueprint, &self.wish.environment) {
+            let template = plan.blueprint.template.clone();
+            claim.rewrite(&mut plan.blueprint, &mut plan.secrets);
+            if let Some(created) = self.bring_about(plan, Some(claim)).await? {
+                return Ok(created);
+            }
+            // The member did not live up to it; nobody has to know.
+            plan = self.plan(template)?;
+        }
+        let created = self.bring_about(plan, None).await?;
+        // Only with a member there can be neither.
+        created.ok_or(CreateError::Stopping)
+    }
+
+    /// Does what is planned, with a sandbox that waits or with a new one.
+    /// Nothing where one that waits was of no use, and is gone.
+    async fn bring_about(
+        &mut self,
+        plan: Plan,
+        claim: Option<Claim>,
+    ) -> Result<Option<Created>, CreateError> {
+        let shared = Arc::clone(&self.shared);
+        let Some(admitted) = shared.admission.enter(self.caller.tenant) else {
+            if let Some(claim) = claim {
+                claim.put_back();
+            }
             // Asking again for what is there takes no room.
             return match self.earlier().await? {
-                Some(earlier) => self.not_new(earlier).await,
-                None => Err(CreateError::TooMany(settings.sandboxes_max)),
+                Some(earlier) => self.not_new(earlier).await.map(Some),
+                None => Err(CreateError::TooMany(
+                    shared.foundation.settings.sandboxes_max,
+                )),
             };
         };
-        // Before the row: what has no task is taken for what a crash left.
-        let (registration, orders) = Registration::take(&shared, &plan.id)
-            .ok_or_else(|| std::io::Error::other("the id of a new sandbox is taken"))?;
+        let (claim, fresh) = match claim {
+            Some(claim) => (Some(claim), None),
+            None => {
+                let limits = &plan.blueprint.spec.limits;
+                let booked = match shared.booking.take_now(limits) {
+                    Some(booked) => booked,
+                    // Nor does it take any waiting.
+                    None => match self.earlier().await? {
+                        Some(earlier) => return self.not_new(earlier).await.map(Some),
+                        None => shared.book(limits, self.abandoned()).await?,
+                    },
+                };
+                // Before the row: what has no task is taken for what a crash left.
+                let place = Registration::take(&shared, plan.id());
+                let taken = || std::io::Error::other("the id of a new sandbox is taken");
+                (None, Some((place.ok_or_else(taken)?, booked)))
+            }
+        };
         let row = match self.write_intent(&plan).await? {
             db::Created::New(row) => *row,
-            db::Created::Earlier(earlier) => return self.not_new(earlier).await,
+            db::Created::Earlier(earlier) => {
+                if let Some(claim) = claim {
+                    claim.put_back();
+                }
+                return self.not_new(earlier).await.map(Some);
+            }
         };
-        let id = plan.id.clone();
+        let (leaving, place, booked) = match (claim.and_then(Claim::leave), fresh) {
+            (Some((leaving, place, booked)), _) => (Some(leaving), place, booked),
+            (None, Some((place, booked))) => (None, place, booked),
+            (None, None) => return Err(CreateError::Stopping),
+        };
         let newborn = Newborn {
             shared: Arc::clone(&shared),
             row,
-            registration,
-            orders,
+            registration: place.0,
+            orders: place.1,
             admitted,
+            booked,
         };
-        match self.make(plan).await {
+        let is_member = leaving.is_some();
+        let made = match leaving {
+            Some(leaving) => hand_over(plan, leaving).await,
+            None => self.make(plan).await,
+        };
+        let done = match made {
             Ok(made) => self.introduce(newborn, made).await,
             Err((error, live)) => {
                 let detail = chain(&error);
-                let hint = error
-                    .hint()
-                    .unwrap_or("`atoll doctor` checks what this host offers");
-                tracing::error!("sandbox {id} was not made: {detail}; hint: {hint}");
+                if !is_member {
+                    let hint = error
+                        .hint()
+                        .unwrap_or("`atoll doctor` checks what this host offers");
+                    let id = &newborn.row.sandbox_id;
+                    tracing::error!("sandbox {id} was not made: {detail}; hint: {hint}");
+                }
                 newborn.undo_soon(live, Outcome::Crashed { detail }).await;
                 Err(error)
+            }
+        };
+        match done {
+            Ok(created) => Ok(Some(created)),
+            Err(error @ (CreateError::Open(_) | CreateError::Lost(_))) if is_member => {
+                tracing::warn!("a member of a pool was of no use: {}", chain(&error));
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until nobody waits for the answer, and nobody can ask for it again.
+    fn abandoned(&mut self) -> impl Future<Output = ()> {
+        let reply = self.reply.as_mut().filter(|_| self.key.is_none());
+        async move {
+            match reply {
+                Some(reply) => reply.closed().await,
+                None => std::future::pending().await,
             }
         }
     }
@@ -190,66 +274,41 @@ impl Creation {
     fn plan(&self, template: Template) -> Result<Plan, CreateError> {
         let settings = &self.shared.foundation.settings;
         let network = self.wish.traffic.egress.policy(&settings.network)?;
-        let id = SandboxId::random()?;
-        let limits = template.resources.apply(&settings.limits);
-        let limits = Limits {
-            open_files: limits.open_files.min(open_files_ceiling()),
-            ..limits
-        };
-        let mut variables = template.env.clone();
-        variables.extend([
-            ("E2B_SANDBOX".to_owned(), "true".to_owned()),
-            ("E2B_SANDBOX_ID".to_owned(), id.to_string()),
-            ("E2B_TEMPLATE_ID".to_owned(), template.id.to_string()),
-        ]);
-        variables.extend(self.wish.environment.clone());
         let traffic_token = match self.wish.traffic.ingress.access {
             PortAccess::Everybody => None,
             PortAccess::TokenHolders => Some(random_token()?),
         };
+        let guest_token = random_token()?;
+        let particulars = Particulars {
+            id: SandboxId::random()?,
+            network,
+            environment: &self.wish.environment,
+            lifetime: self.wish.timeout.saturating_add(BIRTH_BOUND),
+            guest_token: guest_token.clone(),
+        };
         Ok(Plan {
-            spec: SandboxSpec {
-                hostname: id.to_string(),
-                id: id.clone(),
-                layers: Vec::new(),
-                limits,
-                network,
-                env: BTreeMap::new(),
-                lifetime: Some(self.wish.timeout.saturating_add(BIRTH_BOUND)),
-                attachment: Attachment::Detached,
-            },
-            init: InitRequest {
-                env_vars: Some(variables),
-                default_user: Some(template.user.clone()),
-                default_workdir: Some(template.workdir.clone()),
-                warm_kernels: Some(true),
-                ..InitRequest::default()
-            },
+            blueprint: Blueprint::new(template, &settings.limits, particulars),
             secrets: SandboxSecrets {
-                guest_token: random_token()?,
+                guest_token,
                 environment: self.wish.environment.clone(),
                 traffic_token,
             },
-            id,
-            template,
         })
     }
 
     async fn write_intent(&self, plan: &Plan) -> Result<db::Created, CreateError> {
         let foundation = &self.shared.foundation;
         let now_ms = now_ms();
-        let sealed = foundation
-            .identity
-            .sealer
-            .seal_sandbox(plan.id.as_str(), &plan.secrets)?;
+        let id = plan.id().as_str();
+        let sealed = foundation.identity.sealer.seal_sandbox(id, &plan.secrets)?;
         let new = NewSandbox {
-            sandbox_id: plan.id.to_string(),
+            sandbox_id: id.to_owned(),
             tenant_id: self.caller.tenant,
             key_id: self.caller.key,
-            template_id: plan.template.id.to_string(),
-            template_name: plan.template.name.to_string(),
+            template_id: plan.blueprint.template.id.to_string(),
+            template_name: plan.blueprint.template.name.to_string(),
             metadata: Metadata(self.wish.metadata.clone()),
-            limits: json(&plan.spec.limits),
+            limits: json(&plan.blueprint.spec.limits),
             network: json(&self.wish.traffic),
             lifecycle: json(&self.lifecycle()),
             sealed,
@@ -308,31 +367,11 @@ impl Creation {
 
     /// Makes what the row says, up to its first command.
     async fn make(&self, plan: Plan) -> Result<Made, (CreateError, Option<LiveSandbox>)> {
-        let Plan {
-            template,
-            mut spec,
-            init,
-            secrets,
-            ..
-        } = plan;
-        let foundation = &self.shared.foundation;
-        // Closed only with the process.
-        let turn = self.shared.creations.acquire().await.ok();
-        let nothing_yet = |error: CatalogError| (error.into(), None);
-        let held = foundation
-            .catalog
-            .hold_layers()
-            .await
-            .map_err(nothing_yet)?;
-        let layers = foundation.catalog.layer_directories(&template);
-        spec.layers = layers.await.map_err(nothing_yet)?;
-        let (runtime, limits) = (Arc::clone(&foundation.runtime), spec.limits.clone());
-        let opening = LiveSandbox::open_with_token(runtime, spec, init, secrets.guest_token);
-        let live = Step::MakeSandbox.around(opening).await;
-        let live = live.map_err(|error| (error.into(), None))?;
-        drop(held);
-        // What follows is the template's and the client's, who may take their time.
-        drop(turn);
+        let Plan { blueprint, secrets } = plan;
+        let template = blueprint.template.clone();
+        let limits = blueprint.spec.limits.clone();
+        let opening = self.shared.open(blueprint, Step::MakeSandbox);
+        let live = opening.await.map_err(|error| (error, None))?;
         let (started, ()) = tokio::join!(service::start(&live, &template), live.warm());
         match started {
             Ok(()) => Ok(Made {
@@ -435,6 +474,25 @@ impl Creation {
     }
 }
 
+/// Makes a sandbox that waited what the row says.
+async fn hand_over(
+    plan: Plan,
+    leaving: Leaving,
+) -> Result<Made, (CreateError, Option<LiveSandbox>)> {
+    let Plan { blueprint, secrets } = plan;
+    match Step::ClaimMember
+        .around(leaving.become_what(&blueprint))
+        .await
+    {
+        Ok(()) => Ok(Made {
+            live: leaving.live,
+            limits: blueprint.spec.limits,
+            traffic_token: secrets.traffic_token,
+        }),
+        Err(error) => Err((error, Some(leaving.live))),
+    }
+}
+
 impl Shared {
     /// What an earlier request with the same idempotency key made.
     async fn repeated(&self, caller: &Caller, sandbox: &str) -> Result<Created, CreateError> {
@@ -467,6 +525,7 @@ struct Newborn {
     registration: Registration,
     orders: mpsc::Receiver<Order>,
     admitted: Admitted,
+    booked: Booked,
 }
 
 impl Newborn {
@@ -512,7 +571,7 @@ impl Newborn {
             self.row,
             running,
             self.orders,
-            (self.registration, self.admitted),
+            (self.registration, self.admitted, self.booked),
         );
     }
 }

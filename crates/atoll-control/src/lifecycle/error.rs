@@ -3,7 +3,7 @@
 use atoll_engine::SandboxError;
 use atoll_store::db::{ChangeError, DatabaseError, Lost};
 
-use super::{InvalidTemplateReference, InvalidTraffic, InvalidWish};
+use super::{Full, InvalidTemplateReference, InvalidTraffic, InvalidWish};
 use crate::OpenError;
 use crate::identity::{GrantError, LookupError, SealError};
 use crate::service::ServiceError;
@@ -40,6 +40,9 @@ pub enum CreateError {
     /// The tenant has as many as it may.
     #[error("you have reached the maximum number of concurrent sandboxes ({0})")]
     TooMany(usize),
+    /// The host has no room for it.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// The same request is being answered.
     #[error("a sandbox is being made for this idempotency key")]
     InProgress,

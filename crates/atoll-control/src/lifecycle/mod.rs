@@ -35,9 +35,12 @@
 //! | `view.rs`, `observe.rs` | what clients are told |
 //! | `sampler.rs`, `journal.rs` | what the host saw of it |
 //! | `wish.rs`, `traffic.rs`, `template_reference.rs` | what clients ask for, checked |
-//! | `admission.rs` | how many at once |
+//! | `admission.rs`, `booking.rs` | how many at once: of a tenant, and on the host |
+//! | `make.rs` | what a sandbox is made of, and the making |
+//! | `pool/` | sandboxes that wait for somebody to ask |
 
 mod admission;
+mod booking;
 mod connect;
 mod create;
 mod egress;
@@ -45,8 +48,10 @@ mod ending;
 mod error;
 mod journal;
 mod kill;
+mod make;
 mod observe;
 mod pause;
+mod pool;
 mod restart;
 mod sampler;
 mod settings;
@@ -71,10 +76,12 @@ use crate::identity::{Access, Identity};
 use crate::running::RunningSandboxes;
 use crate::templates::TemplateCatalog;
 
+pub use booking::{Full, HostCapacity, Resource};
 pub use connect::Found;
 pub use create::Created;
 pub use error::{CreateError, OperationError};
 pub use pause::PauseCondition;
+pub use pool::{PoolSettings, PoolSize, PoolView};
 pub use restart::{Reconciled, RestartError};
 pub use settings::Settings;
 pub use snapshot::{SnapshotError, SnapshotFilter, SnapshotView};
@@ -86,6 +93,8 @@ pub use view::{LifecycleView, SandboxView};
 pub use wish::{CreateWish, IdempotencyKey, InvalidWish};
 
 use admission::Admission;
+use booking::Booking;
+use pool::Pools;
 use task::Order;
 
 /// Creations under way at once; others wait for their turn.
@@ -123,6 +132,8 @@ pub(super) struct Shared {
     foundation: Foundation,
     tasks: Mutex<HashMap<SandboxId, mpsc::Sender<Order>>>,
     admission: Admission,
+    booking: Booking,
+    pools: Pools,
     creations: Semaphore,
     /// Whose files are being read.
     readers: Semaphore,
@@ -135,11 +146,15 @@ impl Lifecycle {
     #[must_use]
     pub fn new(foundation: Foundation) -> Self {
         let admission = Admission::new(foundation.settings.sandboxes_max);
+        let booking = Booking::new(&foundation.settings.host);
+        let pools = Pools::new(&foundation.settings.pools);
         Self {
             shared: Arc::new(Shared {
                 foundation,
                 tasks: Mutex::default(),
                 admission,
+                booking,
+                pools,
                 creations: Semaphore::new(CREATIONS_AT_ONCE),
                 readers: Semaphore::new(snapshot::READERS),
                 naming: tokio::sync::Mutex::default(),

@@ -8,7 +8,7 @@
 //! | `killing` | ended | buried |
 //! | `paused` | taken up as it is | buried, with the recorded reason |
 //! | `pausing`, `resuming` | taken up, and paused or woken up | buried, with the recorded reason |
-//! | none | ended | |
+//! | none | ended, unless it waits in a pool of this server | |
 //!
 //! Only sandboxes that live without a client are looked at: those of `atoll
 //! run` in the same home end with their command.
@@ -295,7 +295,8 @@ impl Shared {
             foundation.running.lay_down(Arc::clone(&running), None);
         }
         let admitted = self.admission.enter_anyway(row.tenant_id);
-        SandboxTask::start(row, running, orders, (registration, admitted));
+        let booked = self.booking.take_anyway(&running.limits);
+        SandboxTask::start(row, running, orders, (registration, admitted, booked));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use atoll_engine::{Limits, NetworkPolicy};
 
+use super::{HostCapacity, PoolSettings};
 use crate::running::CodeWithoutToken;
 
 /// Bounds and defaults.
@@ -21,6 +22,10 @@ pub struct Settings {
     pub network: NetworkPolicy,
     /// In whose sandboxes code runs without a token.
     pub code_without_token: CodeWithoutToken,
+    /// What all sandboxes of the node may have together.
+    pub host: HostCapacity,
+    /// Sandboxes that wait for somebody to ask.
+    pub pools: Vec<PoolSettings>,
 }
 
 impl Default for Settings {
@@ -32,6 +37,8 @@ impl Default for Settings {
             limits: Limits::default(),
             network: NetworkPolicy::full(),
             code_without_token: CodeWithoutToken::default(),
+            host: HostCapacity::measured(),
+            pools: Vec::new(),
         }
     }
 }

@@ -57,6 +57,12 @@ steps! {
     ReadFiles => "lifecycle_read_files",
     /// The record of its snapshot.
     WriteSnapshot => "lifecycle_write_snapshot",
+    /// A sandbox that nobody asked for yet, up to its first command.
+    MakeMember => "pool_make_member",
+    /// One that waited becomes what its row says.
+    ClaimMember => "pool_claim_member",
+    /// One that is not needed any more, or of no use.
+    EndMember => "pool_end_member",
     /// The row says that it is being ended.
     WriteKilling => "lifecycle_write_killing",
     /// Its processes, and everything it has on this host.

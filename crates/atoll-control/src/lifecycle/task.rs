@@ -9,6 +9,7 @@ use atoll_store::db::{Change, Sandbox, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
 use super::admission::Admitted;
+use super::booking::{Booked, Hold};
 use super::ending::Ending;
 use super::sampler::Sampler;
 use super::snapshot::{Held, Holder, released};
@@ -76,7 +77,7 @@ impl NewEnd {
 }
 
 /// What a task holds for as long as its sandbox is there.
-pub(super) type Places = (Registration, Admitted);
+pub(super) type Places = (Registration, Admitted, Booked);
 
 /// The task of one running sandbox.
 pub(super) struct SandboxTask {
@@ -92,7 +93,7 @@ pub(super) struct SandboxTask {
     pub(super) holder: Option<Holder>,
     deferred: VecDeque<Order>,
     /// Until the tombstone is there.
-    _places: Places,
+    places: Places,
 }
 
 impl SandboxTask {
@@ -114,7 +115,7 @@ impl SandboxTask {
             orders,
             holder: None,
             deferred: VecDeque::new(),
-            _places: places,
+            places,
         };
         tokio::spawn(task.run());
     }
@@ -125,6 +126,7 @@ impl SandboxTask {
         self.begin().await;
         let ending = loop {
             let is_awake = self.row.state == SandboxState::Running;
+            self.book();
             // One that is to be paused at its end is paused when its files are read.
             let is_held = self.holder.is_some();
             tokio::select! {
@@ -186,6 +188,18 @@ impl SandboxTask {
             let id = &self.running.id;
             tracing::error!("sandbox {id} is left {}: {error}", self.row.state);
         }
+    }
+
+    /// Books of the host what it needs where it stands.
+    fn book(&mut self) {
+        self.places.2.hold(match self.row.state {
+            SandboxState::Paused => Hold::Frozen,
+            SandboxState::Creating
+            | SandboxState::Running
+            | SandboxState::Pausing
+            | SandboxState::Resuming
+            | SandboxState::Killing => Hold::Running,
+        });
     }
 
     async fn carry_out(&mut self, order: Order) {

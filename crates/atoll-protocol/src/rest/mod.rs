@@ -12,6 +12,7 @@ mod error;
 mod log;
 mod metric;
 mod network;
+mod pool;
 mod sandbox;
 mod secret;
 mod snapshot;
@@ -22,6 +23,7 @@ pub use error::ErrorBody;
 pub use log::{LogEntries, LogLine, SandboxLogEntry, SandboxLogs};
 pub use metric::{LatestMetrics, SandboxMetric};
 pub use network::{EgressChange, EgressProxy, Network, NetworkDetail};
+pub use pool::{Pool, PoolMode};
 pub use sandbox::{
     AutoResume, Connect, Extension, Lifecycle, ListedSandbox, NewSandbox, OnTimeout, Pause,
     PauseMode, Sandbox, SandboxDetail, SandboxState, Timeout,

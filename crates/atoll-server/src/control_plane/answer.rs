@@ -1,14 +1,17 @@
 //! Errors as clients know them: the status, the same number in the body, and
 //! whether the request may be sent again.
 
-use atoll_control::lifecycle::{CreateError, OperationError};
+use atoll_control::lifecycle::{CreateError, Full, OperationError};
 use atoll_protocol::rest::ErrorBody;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 
 /// Header by which clients learn whether to try again.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
+
+/// When somebody who was turned away for want of room should ask again, in seconds.
+const RETRY_AFTER_SECONDS: u16 = 5;
 
 /// A guest that does not answer, where that was asked for.
 const GUEST_UNRESPONSIVE: &str = "sandbox_snapshot_guest_agent_unresponsive";
@@ -22,6 +25,8 @@ pub(super) enum Retry {
     Yes,
     /// It will not.
     No,
+    /// It may, after so many seconds.
+    After(u16),
 }
 
 /// An error on its way to a client.
@@ -125,7 +130,13 @@ impl From<CreateError> for ApiError {
             CreateError::NoTemplate(_) | CreateError::NotBuilt(_) | CreateError::NoTag { .. } => {
                 Self::new(StatusCode::NOT_FOUND, message)
             }
-            CreateError::TooMany(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            CreateError::TooMany(_) | CreateError::Full(Full::Waited(..) | Full::Queue(..)) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, message)
+                    .retry(Retry::After(RETRY_AFTER_SECONDS))
+            }
+            CreateError::Full(Full::Never(_)) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry(Retry::No)
+            }
             CreateError::InProgress => Self::new(StatusCode::CONFLICT, message).retry(Retry::Yes),
             CreateError::Ended => Self::new(StatusCode::CONFLICT, message).retry(Retry::No),
             CreateError::OtherRequest => Self::new(StatusCode::UNPROCESSABLE_ENTITY, message),
@@ -151,6 +162,11 @@ impl IntoResponse for ApiError {
             Retry::AsTheStatusSays => return response,
             Retry::Yes => "true",
             Retry::No => "false",
+            Retry::After(seconds) => {
+                let headers = response.headers_mut();
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+                return response;
+            }
         };
         response
             .headers_mut()

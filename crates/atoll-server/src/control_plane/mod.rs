@@ -12,7 +12,7 @@
 //! | `answer.rs` | errors, their statuses and what clients may repeat |
 //! | `body.rs`, `query.rs`, `place.rs`, `moment.rs` | what requests carry, bounded |
 //! | `create.rs`, `connect.rs`, `get.rs`, `list.rs`, `kill.rs`, `timeout.rs`, `network.rs`, `metrics.rs`, `logs.rs` | sandboxes |
-//! | `teams.rs`, `templates.rs`, `health.rs` | what is around them |
+//! | `teams.rs`, `templates.rs`, `pools.rs`, `health.rs` | what is around them |
 //! | `absent.rs` | what this version does not have, and says so |
 //!
 //! **Invariant**: a route answers nobody without a key unless its rule says
@@ -35,6 +35,7 @@ mod metrics;
 mod moment;
 mod network;
 mod place;
+mod pools;
 mod query;
 mod routes;
 mod snapshots;

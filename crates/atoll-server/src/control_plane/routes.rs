@@ -15,7 +15,7 @@ use super::answer::{ApiError, missing_route, wrong_method};
 use super::body::BODY_BYTES_MAX;
 use super::{
     ControlPlane, Plane, absent, authentication, connect, create, get as look, health, kill, list,
-    logs, metrics, network, snapshots, teams, templates, timeout,
+    logs, metrics, network, pools, snapshots, teams, templates, timeout,
 };
 
 /// What a request must have to be answered.
@@ -82,6 +82,7 @@ routes! {
     Sandbox POST "/sandboxes/{sandbox}/fork" => snapshots::fork;
 
     Key GET "/teams" => teams::teams;
+    Key GET "/pools" => pools::list;
 
     Key GET "/templates" => templates::list;
     Key GET "/v2/templates" => templates::list;

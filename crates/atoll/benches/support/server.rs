@@ -21,7 +21,12 @@ pub struct Server {
 impl Server {
     /// Starts one whose sandboxes have this isolation.
     pub fn start(isolation: &str) -> Result<Self> {
-        let home = super::home()?;
+        Self::start_in(&super::home()?, isolation)
+    }
+
+    /// The same in another home.
+    pub fn start_in(home: &Path, isolation: &str) -> Result<Self> {
+        let home = home.to_owned();
         let key = atoll(&home)
             .args(["key", "create", "--name", "bench"])
             .output()?;

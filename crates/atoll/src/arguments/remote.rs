@@ -28,6 +28,17 @@ pub(crate) struct PsArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  atoll pool
+  atoll pool --json")]
+pub(crate) struct PoolArguments {
+    /// Print a JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
   atoll create
   atoll create base --timeout 1h --env TOKEN --metadata user=ada
   ID=$(atoll create) && atoll exec $ID -- python3 -c 'print(6*7)'")]

@@ -63,6 +63,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &Home::without_sandboxes(arguments.home)?,
             &options,
         )),
+        Command::Pool(options) => asynchronous(remote::pool(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
         Command::Create(options) => asynchronous(remote::create(
             &Home::without_sandboxes(arguments.home)?,
             &options,

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use atoll_control::identity::DEFAULT_TENANT;
@@ -30,6 +31,8 @@ use crate::home::{Home, require_root};
 const HTTPS_PORT: u16 = 443;
 /// The template that clients use when they name none.
 const DEFAULT_TEMPLATE: &str = "base";
+/// How long members of pools may take to end with the server; the next start ends what is left.
+const POOLS_BOUND: Duration = Duration::from_secs(20);
 
 pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
     require_root()?;
@@ -50,7 +53,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     };
     if found.taken_up + found.buried + found.reaped > 0 {
         eprintln!(
-            "sandboxes of the server before: {} run on, {} had ended or were undone, {} were unknown and are ended",
+            "sandboxes of the server before: {} run on, {} had ended or were undone, {} waited in a pool or were unknown and are ended",
             found.taken_up, found.buried, found.reaped
         );
     }
@@ -74,7 +77,10 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         .context("cannot write `endpoint.json`")?;
     let access = Arc::clone(&node.access);
     let fresh = tokio::spawn(async move { access.keep_fresh().await });
-    let compared = tokio::spawn(async move { lifecycle.keep_reconciled().await });
+    let compared = {
+        let lifecycle = lifecycle.clone();
+        tokio::spawn(async move { lifecycle.keep_reconciled().await })
+    };
 
     plane.become_ready();
     announce(&Announcement {
@@ -84,6 +90,10 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         first_key: first_key.as_deref(),
         machine: arguments.json,
     });
+    let pools = {
+        let lifecycle = lifecycle.clone();
+        tokio::spawn(async move { lifecycle.keep_pools().await })
+    };
     let services = Services {
         control: router(Arc::clone(&plane)),
         running: Arc::clone(&node.running),
@@ -104,6 +114,10 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     drop(published);
     fresh.abort();
     compared.abort();
+    lifecycle.close_pools();
+    if tokio::time::timeout(POOLS_BOUND, pools).await.is_err() {
+        tracing::warn!("members of pools are left to the next start");
+    }
     node.database.close().await;
     ended.context("cannot accept connections any more")?;
     Ok(ExitCode::SUCCESS)

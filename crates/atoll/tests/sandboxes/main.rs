@@ -43,6 +43,7 @@ mod serve;
 mod serve_cli;
 mod serve_clients;
 mod serve_pause;
+mod serve_pool;
 mod serve_restart;
 mod serve_routes;
 mod serve_sdk;

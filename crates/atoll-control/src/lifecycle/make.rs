@@ -1,0 +1,113 @@
+//! What sandboxes are made of, and the making: the same for one that somebody
+//! waits for and for one that waits in a pool.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_engine::{Attachment, Limits, NetworkPolicy, SandboxId, SandboxSpec, open_files_ceiling};
+use atoll_guest_client::InitRequest;
+
+use super::{CreateError, Shared, Step};
+use crate::LiveSandbox;
+use crate::templates::Template;
+
+/// A sandbox that is to be made.
+pub(super) struct Blueprint {
+    pub(super) template: Template,
+    /// Without its layers, which are looked up when it is made.
+    pub(super) spec: SandboxSpec,
+    pub(super) init: InitRequest,
+    /// Opens its guest to the host.
+    pub(super) guest_token: String,
+}
+
+/// What a sandbox is to be besides what its template says.
+pub(super) struct Particulars<'a> {
+    pub(super) id: SandboxId,
+    pub(super) network: NetworkPolicy,
+    pub(super) environment: &'a BTreeMap<String, String>,
+    /// When its monitor ends it, with nobody watching.
+    pub(super) lifetime: Duration,
+    pub(super) guest_token: String,
+}
+
+impl Blueprint {
+    /// A sandbox of `template` within `defaults`.
+    pub(super) fn new(template: Template, defaults: &Limits, particulars: Particulars<'_>) -> Self {
+        let Particulars {
+            id,
+            network,
+            environment,
+            lifetime,
+            guest_token,
+        } = particulars;
+        let limits = template.resources.apply(defaults);
+        let limits = Limits {
+            open_files: limits.open_files.min(open_files_ceiling()),
+            ..limits
+        };
+        Self {
+            init: InitRequest {
+                env_vars: Some(variables(&template, &id, environment)),
+                default_user: Some(template.user.clone()),
+                default_workdir: Some(template.workdir.clone()),
+                warm_kernels: Some(true),
+                ..InitRequest::default()
+            },
+            spec: SandboxSpec {
+                hostname: id.to_string(),
+                id,
+                layers: Vec::new(),
+                limits,
+                network,
+                env: BTreeMap::new(),
+                lifetime: Some(lifetime),
+                attachment: Attachment::Detached,
+            },
+            template,
+            guest_token,
+        }
+    }
+}
+
+/// Variables of every command in the sandbox `id`.
+pub(super) fn variables(
+    template: &Template,
+    id: &SandboxId,
+    environment: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut variables = template.env.clone();
+    variables.extend([
+        ("E2B_SANDBOX".to_owned(), "true".to_owned()),
+        ("E2B_SANDBOX_ID".to_owned(), id.to_string()),
+        ("E2B_TEMPLATE_ID".to_owned(), template.id.to_string()),
+    ]);
+    variables.extend(environment.clone());
+    variables
+}
+
+impl Shared {
+    /// Makes it, up to its first command. What its template wants to run, and
+    /// its kernels, come after.
+    pub(super) async fn open(
+        &self,
+        blueprint: Blueprint,
+        step: Step,
+    ) -> Result<LiveSandbox, CreateError> {
+        let Blueprint {
+            template,
+            mut spec,
+            init,
+            guest_token,
+        } = blueprint;
+        let foundation = &self.foundation;
+        // Closed only with the process.
+        let _turn = self.creations.acquire().await.ok();
+        let _held = foundation.catalog.hold_layers().await?;
+        spec.layers = foundation.catalog.layer_directories(&template).await?;
+        let runtime = Arc::clone(&foundation.runtime);
+        let opening = LiveSandbox::open_with_token(runtime, spec, init, guest_token);
+        Ok(step.around(opening).await?)
+    }
+}
