@@ -34,15 +34,19 @@
 //! | `snapshot.rs` | its files as a template, and sandboxes that begin with them |
 //! | `view.rs`, `observe.rs` | what clients are told |
 //! | `sampler.rs`, `journal.rs` | what the host saw of it |
+//! | `event.rs` | what is told of it, with each change of its state |
+//! | `deadline.rs` | the end of its time, by a clock that nobody sets |
 //! | `wish.rs`, `traffic.rs`, `template_reference.rs` | what clients ask for, checked |
 //! | `admission.rs` | how many at once |
 
 mod admission;
 mod connect;
 mod create;
+mod deadline;
 mod egress;
 mod ending;
 mod error;
+mod event;
 mod journal;
 mod kill;
 mod observe;
@@ -74,6 +78,7 @@ use crate::templates::TemplateCatalog;
 pub use connect::Found;
 pub use create::Created;
 pub use error::{CreateError, OperationError};
+pub use event::PoolEvent;
 pub use pause::PauseCondition;
 pub use restart::{Reconciled, RestartError};
 pub use settings::Settings;

@@ -9,6 +9,7 @@ use atoll_store::db::{Change, Sandbox, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
 use super::admission::Admitted;
+use super::deadline::Deadline;
 use super::ending::Ending;
 use super::sampler::Sampler;
 use super::snapshot::{Held, Holder, released};
@@ -22,8 +23,8 @@ use crate::running::Running;
 /// Orders that wait while one is carried out; who comes later waits outside.
 pub(super) const ORDERS_WAITING: usize = 32;
 
-/// Longest sleep until the end of a sandbox: the host's clock may be set meanwhile.
-const CLOCK_LOOK: Duration = Duration::from_secs(30);
+/// Pause before a sandbox that could not be paused at its end is paused again.
+const PAUSE_RETRY: Duration = Duration::from_secs(15);
 
 /// Pause before a sandbox that could not be watched is watched again.
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
@@ -85,6 +86,8 @@ pub(super) struct SandboxTask {
     pub(super) running: Arc<Running>,
     /// What happens at the end of its time.
     pub(super) at_end: LifecycleView,
+    /// When that is.
+    deadline: Deadline,
     /// While it runs.
     pub(super) sampler: Option<Sampler>,
     orders: mpsc::Receiver<Order>,
@@ -108,6 +111,7 @@ impl SandboxTask {
             shared: Arc::clone(&places.0.shared),
             // What cannot be read is ended at its end.
             at_end: parse("description of its end", &row.lifecycle).unwrap_or_default(),
+            deadline: Deadline::new(row.end_at_ms, now_ms()),
             row,
             running,
             sampler: None,
@@ -127,6 +131,7 @@ impl SandboxTask {
             let is_awake = self.row.state == SandboxState::Running;
             // One that is to be paused at its end is paused when its files are read.
             let is_held = self.holder.is_some();
+            self.deadline.follow(self.row.end_at_ms, now_ms());
             tokio::select! {
                 biased;
                 () = &mut ended => break Ending::Found,
@@ -148,14 +153,18 @@ impl SandboxTask {
                         self.carry_out(order).await;
                     }
                 }
-                () = until(self.row.end_at_ms), if is_awake && !(self.at_end.pauses && is_held) => {
+                () = self.deadline.reached(), if is_awake && !(self.at_end.pauses && is_held) => {
                     if !self.at_end.pauses {
                         break Ending::TimeOver;
                     }
                     if let Err(error) = self.pause(PauseCondition::None).await {
                         let id = &self.running.id;
                         tracing::error!("sandbox {id} cannot be paused at its end: {error}");
-                        break Ending::TimeOver;
+                        if matches!(error, OperationError::Fenced) {
+                            break Ending::TimeOver; // which leaves it to who is in charge
+                        }
+                        // A pause that does not work must not cost the sandbox.
+                        self.deadline.again_after(PAUSE_RETRY, self.row.end_at_ms);
                     }
                 }
             }
@@ -272,17 +281,6 @@ impl SandboxTask {
             )
             .await;
         Ok(changed?)
-    }
-}
-
-/// Sleeps until `end_at_ms`, by the clock on the wall.
-async fn until(end_at_ms: i64) {
-    loop {
-        let left = end_at_ms.saturating_sub(now_ms());
-        let Ok(left @ 1..) = u64::try_from(left) else {
-            return;
-        };
-        tokio::time::sleep(Duration::from_millis(left).min(CLOCK_LOOK)).await;
     }
 }
 

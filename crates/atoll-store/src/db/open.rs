@@ -13,6 +13,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _};
 
+use super::events::EventBell;
 use super::schema::{APPLICATION_ID, migrate_postgres, migrate_sqlite};
 use super::{Connections, Database, DatabaseError, NodeId, read};
 
@@ -105,7 +106,11 @@ impl Database {
                 Connections::Postgres(pool)
             }
         };
-        Ok(Self { connections, node })
+        Ok(Self {
+            connections,
+            node,
+            event_bell: EventBell::new(),
+        })
     }
 
     /// Reads the whole of a SQLite file and looks for damage; a PostgreSQL
