@@ -14,6 +14,7 @@ use atoll_engine::{
     Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice, Runtime,
     SlotRange, Tier,
 };
+use atoll_server::webhooks::Hook;
 use atoll_store::db::Location;
 use clap::ValueEnum as _;
 use serde::Deserialize;
@@ -22,6 +23,7 @@ use sha2::{Digest as _, Sha256};
 use crate::arguments::{Isolation, Network};
 use crate::failure::Hinted;
 use crate::quantity::duration;
+use crate::webhook_settings::{WebhookSettings, hooks};
 
 /// The agent that becomes PID 1 of every sandbox.
 static GUEST: &[u8] = include_bytes!(env!("ATOLL_GUEST_BINARY"));
@@ -56,6 +58,8 @@ struct Settings {
     max_lifetime: Option<String>,
     /// In whose sandboxes code runs without a token.
     code_without_token: CodeWithoutToken,
+    /// Who is told what happens.
+    webhook: Vec<WebhookSettings>,
 }
 
 /// What sandboxes can reach when the command line does not say.
@@ -175,6 +179,11 @@ impl Home {
             code_without_token: self.settings.code_without_token,
             ..default
         })
+    }
+
+    /// Who is told what happens.
+    pub(crate) fn webhooks(&self) -> anyhow::Result<Vec<Hook>> {
+        hooks(&self.settings.webhook)
     }
 
     /// Directory with the guests of this and earlier versions.

@@ -75,6 +75,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &Home::without_sandboxes(arguments.home)?,
             &options,
         )),
+        Command::Events(options) => asynchronous(remote::events(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
         Command::Cp(options) => asynchronous(remote::cp(
             &Home::without_sandboxes(arguments.home)?,
             &options,

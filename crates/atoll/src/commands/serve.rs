@@ -13,6 +13,7 @@ use atoll_control::isolation::Choice;
 use atoll_control::templates::TemplateCatalog;
 use atoll_server::control_plane::{ControlPlane, router};
 use atoll_server::tls::Certificates;
+use atoll_server::webhooks::deliver;
 use atoll_server::{Bounds, Entrance, Names, Services};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -35,6 +36,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     require_root()?;
     raise_open_files();
     let mut stop = Stop::listen()?;
+    let hooks = home.webhooks()?;
     let node = Node::take(home).await?;
     let listener = bind(arguments.listen, "--listen").await?;
     let address = listener.local_addr()?;
@@ -75,6 +77,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     let access = Arc::clone(&node.access);
     let fresh = tokio::spawn(async move { access.keep_fresh().await });
     let compared = tokio::spawn(async move { lifecycle.keep_reconciled().await });
+    let told = tokio::spawn(deliver(node.database.clone(), node.fence.clone(), hooks));
 
     plane.become_ready();
     announce(&Announcement {
@@ -104,6 +107,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     drop(published);
     fresh.abort();
     compared.abort();
+    told.abort();
     node.database.close().await;
     ended.context("cannot accept connections any more")?;
     Ok(ExitCode::SUCCESS)
