@@ -136,7 +136,15 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &command,
         )),
         Command::Ca(options) => ca::ca(&Home::without_sandboxes(arguments.home)?, &options),
-        Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
+        Command::Gc(options) => {
+            // Who only looks puts nothing in order either.
+            let home = if options.dry_run {
+                Home::without_sandboxes(arguments.home)?
+            } else {
+                Home::open(arguments.home)?
+            };
+            asynchronous(gc::gc(&home, &options))
+        }
     }
 }
 

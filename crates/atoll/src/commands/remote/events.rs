@@ -86,6 +86,8 @@ impl Reader<'_> {
                     show(&event, self.json).map_err(Trouble::Output)?;
                     self.last = event.id;
                 }
+                // Who has seen none yet misses none.
+                EventNews::Gap(_) if self.last == 0 => {}
                 EventNews::Gap(forgotten) => {
                     eprintln!("events up to number {forgotten} are not kept any more");
                 }
