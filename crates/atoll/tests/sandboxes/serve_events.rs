@@ -81,7 +81,11 @@ fn every_kind_of_event_is_told_once_with_what_is_recorded() {
     server
         .ask("POST", &target, Some(json!({"timeout": 1})))
         .expect(204);
-    gone(&server, &id);
+    // Nobody reaches it any more before it is told.
+    eventually("its end", || {
+        (!events(&server, "?kind=expired").is_empty()).then_some(())
+    });
+    server.get(&id).is_error(404);
     let other = server.create_id(json!({}));
     kill_process(Pid::from_raw(init_of(&other)).unwrap(), Signal::KILL).unwrap();
     gone(&server, &other);
@@ -132,7 +136,7 @@ fn every_kind_of_event_is_told_once_with_what_is_recorded() {
     assert_eq!(detail(3, "name"), "kept");
     assert_eq!(detail(4, "fork"), *fork);
     assert_eq!(detail(5, "forked_from"), *id);
-    assert_eq!(detail(6, "reason"), "killed");
+    assert_eq!(detail(6, "reason"), "killed on request");
     assert_eq!(detail(7, "state"), "running");
     let reason = detail(8, "reason");
     assert!(

@@ -226,7 +226,7 @@ fn gc_removes_what_is_old_and_keeps_what_is_not() {
         "and comes back"
     );
     let shown = home.run(["gc"]).succeeded();
-    assert_eq!(shown.lines().count(), 6, "{shown}");
+    assert_eq!(shown.lines().count(), 7, "{shown}");
 }
 
 #[test]
