@@ -21,6 +21,7 @@
 //! | `connector.rs` | connections, with TLS where the address says so |
 //! | `rest.rs` | one question to the control plane |
 //! | `client.rs`, `options.rs`, `list.rs`, `snapshots.rs` | making, finding and ending sandboxes |
+//! | `events.rs` | what happens to them |
 //! | `sandbox.rs`, `commands.rs`, `files.rs`, `code.rs` | working in one |
 //!
 //! **Invariant**: nothing here knows the server's inside; what it knows is the
@@ -33,6 +34,7 @@ mod commands;
 mod connector;
 mod endpoint;
 mod error;
+mod events;
 mod files;
 mod list;
 mod options;
@@ -46,7 +48,8 @@ pub use atoll_guest_client::{
     PtySize, SaveError, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
 };
 pub use atoll_protocol::rest::{
-    ListedSandbox, OnTimeout, Pool, PoolMode, SandboxDetail, SandboxLogEntry, SandboxMetric,
+    ListedSandbox, OnTimeout, Pool, PoolMode, SandboxDetail, SandboxEvent, SandboxLogEntry,
+    SandboxMetric,
     SandboxState, SnapshotInfo,
 };
 pub use client::Client;
@@ -54,6 +57,7 @@ pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};
 pub use commands::{Commands, Output, RunError};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::ClientError;
+pub use events::{EventNews, EventOptions, EventStream};
 pub use files::Files;
 pub use list::{ListOptions, SandboxList};
 pub use options::{CreateOptions, LogOptions, NetworkOptions, Span};

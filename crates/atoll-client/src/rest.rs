@@ -6,6 +6,7 @@ use atoll_protocol::rest::ErrorBody;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
@@ -86,6 +87,36 @@ impl Rest {
             .map_err(|_| ClientError::Timeout(ANSWER_BOUND))?
     }
 
+    /// Asks for something that comes bit by bit.
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        target: &str,
+        headers: HeaderMap,
+    ) -> Result<Incoming, ClientError> {
+        let request = self.request(method, target, None, headers)?;
+        let answer = timeout(ANSWER_BOUND, self.http.request(request)).await;
+        let answer = answer
+            .map_err(|_| ClientError::Timeout(ANSWER_BOUND))?
+            .map_err(|error| self.unreachable(&error))?;
+        let (parts, body) = answer.into_parts();
+        if parts.status.is_success() {
+            return Ok(body);
+        }
+        let said = timeout(ANSWER_BOUND, Limited::new(body, ANSWER_BYTES_MAX).collect()).await;
+        let said = said
+            .map_err(|_| ClientError::Timeout(ANSWER_BOUND))?
+            .map_err(|error| self.unreachable(error.as_ref()))?;
+        Err(refusal(parts.status, &said.to_bytes()))
+    }
+
+    fn unreachable(&self, error: &dyn std::error::Error) -> ClientError {
+        ClientError::Unreachable {
+            server: self.endpoint.api.authority.to_string(),
+            reason: whole_chain(error),
+        }
+    }
+
     fn request(
         &self,
         method: Method,
@@ -117,17 +148,13 @@ impl Rest {
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
-        let unreachable = |error: &dyn std::error::Error| ClientError::Unreachable {
-            server: self.endpoint.api.authority.to_string(),
-            reason: whole_chain(error),
-        };
         let answer = self.http.request(request).await;
-        let answer = answer.map_err(|error| unreachable(&error))?;
+        let answer = answer.map_err(|error| self.unreachable(&error))?;
         let (parts, body) = answer.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX)
             .collect()
             .await
-            .map_err(|error| unreachable(error.as_ref()))?
+            .map_err(|error| self.unreachable(error.as_ref()))?
             .to_bytes();
         if parts.status.is_success() {
             return Ok(Reply {

@@ -120,29 +120,36 @@ impl Disks {
         Ok(directories.map(|entry| entry.path()).collect())
     }
 
-    /// Space that disks made in advance take.
-    pub(crate) fn pooled_bytes(&self) -> io::Result<u64> {
-        use std::os::unix::fs::MetadataExt as _;
-        let mut bytes = 0;
+    /// Directories of disks made in advance, and the space that each takes.
+    pub(crate) fn pooled(&self) -> io::Result<Vec<(PathBuf, u64)>> {
+        let mut pooled = Vec::new();
         for pool in self.pools()? {
-            for file in fs::read_dir(pool)?.flatten() {
-                bytes += file
-                    .metadata()
-                    .map_or(0, |metadata| metadata.blocks() * 512);
-            }
+            let files = fs::read_dir(&pool)?.flatten();
+            let bytes = files.map(|file| space_of(&file.path())).sum();
+            pooled.push((pool, bytes));
         }
-        Ok(bytes)
+        Ok(pooled)
     }
 
-    /// Removes every disk made in advance, and returns the space that frees.
-    pub(crate) fn drain(&self) -> io::Result<u64> {
-        let bytes = self.pooled_bytes()?;
+    /// Removes every disk made in advance.
+    pub(crate) fn drain(&self) -> io::Result<()> {
         for pool in self.pools()? {
             let _lock = file::lock(&pool.join("lock"))?;
             remove_tree(&pool)?;
         }
-        Ok(bytes)
+        Ok(())
     }
+
+    /// Space that the disk of a sandbox takes.
+    pub(crate) fn bytes_of(&self, id: &SandboxId) -> u64 {
+        space_of(&self.image(id))
+    }
+}
+
+/// Space that a file takes on disk; none if it is not there.
+pub(crate) fn space_of(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::symlink_metadata(path).map_or(0, |metadata| metadata.blocks() * 512)
 }
 
 /// Binds `image` to a loop device and mounts it at `target`.

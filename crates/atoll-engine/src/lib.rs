@@ -36,7 +36,9 @@ pub use config::{
     PASSAGE_REFUSED, RUN_DIR,
 };
 pub use doctor::{Check, Verdict, inspect_host};
-pub use housekeeping::{Swept, layers_in_use, sandbox_record, sandboxes, sweep, sweep_preview};
+pub use housekeeping::{
+    Garbage, GarbageKind, Sweep, layers_in_use, sandbox_record, sandboxes, sweep,
+};
 pub use id::{InvalidSandboxId, SandboxId};
 pub use limits::{Limits, LimitsError, Outcome, open_files_ceiling};
 pub use monitor::run as run_monitor;

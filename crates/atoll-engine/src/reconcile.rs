@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::disk::Disks;
 use crate::host::HostObject;
@@ -124,12 +124,12 @@ pub fn reconcile_home(home: &Path) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// Sandboxes whose monitor is dead, without touching them.
-pub(crate) fn dead_sandboxes() -> io::Result<Vec<SandboxId>> {
+/// Sandboxes whose monitor is dead, and their homes, without touching them.
+pub(crate) fn dead_sandboxes() -> io::Result<Vec<(SandboxId, PathBuf)>> {
     let leases = HostLock::take()?.leases()?;
     Ok(leases
         .into_iter()
         .filter(|lease| !lease.owner.is_alive())
-        .map(|lease| lease.sandbox)
+        .map(|lease| (lease.sandbox, lease.home))
         .collect())
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::disk::space_of;
 use crate::host::HostObject;
 use crate::host::file::{make_dir, remove_file, write_state};
 use crate::{Limits, NetworkPolicy, NetworkUsage, Outcome, SandboxId, Tier};
@@ -149,12 +150,14 @@ impl Records {
         Ok(records)
     }
 
-    /// Forgets sandboxes that ended longer than `age` ago, and returns how many.
-    pub(crate) fn forget(&self, age: Duration) -> io::Result<usize> {
-        let old = self.older_than(age)?;
-        old.iter()
-            .try_for_each(|record| remove_file(&self.path(&record.id)))?;
-        Ok(old.len())
+    /// Forgets a sandbox.
+    pub(crate) fn forget(&self, id: &SandboxId) -> io::Result<()> {
+        remove_file(&self.path(id))
+    }
+
+    /// Space that the record of a sandbox takes.
+    pub(crate) fn bytes_of(&self, id: &SandboxId) -> u64 {
+        space_of(&self.path(id))
     }
 }
 

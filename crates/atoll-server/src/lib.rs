@@ -7,6 +7,7 @@
 //! | [`control_plane`] | sandboxes as a whole: E2B's REST routes |
 //! | `data_plane` | the guest's port: who may call it, and the calls |
 //! | `proxy` | every other port of a sandbox |
+//! | [`webhooks`] | events, sent to those whom the operator names |
 //! | [`tls`] | certificates, given or made |
 //! | `splice` | bytes from socket to socket, past our memory |
 //! | `crowd` | how much of it one sandbox may take |
@@ -36,6 +37,7 @@ mod routing;
 mod silence;
 mod splice;
 pub mod tls;
+pub mod webhooks;
 
 use std::io;
 use std::sync::Arc;

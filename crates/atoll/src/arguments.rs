@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Exec(remote::ExecArguments),
     /// Show what happened to a sandbox of a server.
     Logs(remote::LogsArguments),
+    /// What happened to your sandboxes.
+    Events(remote::EventsArguments),
     /// Copy files into a sandbox of a server, or out of it.
     Cp(remote::CpArguments),
     /// End sandboxes of a server.
@@ -131,6 +133,7 @@ impl Command {
             | Self::Create(_)
             | Self::Exec(_)
             | Self::Logs(_)
+            | Self::Events(_)
             | Self::Cp(_)
             | Self::Kill(_)
             | Self::Inspect(_)

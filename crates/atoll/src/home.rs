@@ -16,6 +16,7 @@ use atoll_engine::{
     Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice, Runtime,
     SlotRange, Tier,
 };
+use atoll_server::webhooks::Hook;
 use atoll_store::db::Location;
 use clap::ValueEnum as _;
 use serde::Deserialize;
@@ -24,6 +25,7 @@ use sha2::{Digest as _, Sha256};
 use crate::arguments::{Isolation, Network};
 use crate::failure::Hinted;
 use crate::quantity::duration;
+use crate::webhook_settings::{WebhookSettings, hooks};
 
 /// The agent that becomes PID 1 of every sandbox.
 static GUEST: &[u8] = include_bytes!(env!("ATOLL_GUEST_BINARY"));
@@ -62,6 +64,8 @@ struct Settings {
     pool: Vec<fleet::Pool>,
     /// What all sandboxes of the server may have together.
     host: fleet::Host,
+    /// Who is told what happens.
+    webhook: Vec<WebhookSettings>,
 }
 
 /// What sandboxes can reach when the command line does not say.
@@ -183,6 +187,11 @@ impl Home {
             pools: fleet::pools(&self.settings.pool)?,
             ..default
         })
+    }
+
+    /// Who is told what happens.
+    pub(crate) fn webhooks(&self) -> anyhow::Result<Vec<Hook>> {
+        hooks(&self.settings.webhook)
     }
 
     /// Directory with the guests of this and earlier versions.

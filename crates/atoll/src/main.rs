@@ -10,6 +10,7 @@ mod log;
 mod notebook;
 mod quantity;
 mod terminal;
+mod webhook_settings;
 
 use std::process::ExitCode;
 

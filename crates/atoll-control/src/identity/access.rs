@@ -79,6 +79,8 @@ pub struct Access {
     database: Database,
     mint: TokenMint,
     known: Mutex<Known>,
+    /// What those hold who wait for no sandbox.
+    no_sandbox: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +115,17 @@ pub struct Pass {
 pub struct Lifeline {
     key: watch::Receiver<Standing>,
     ended: watch::Receiver<bool>,
+}
+
+/// Tells when a key is over.
+#[derive(Debug, Clone)]
+pub struct KeyLifeline(Lifeline);
+
+impl KeyLifeline {
+    /// Waits until the key is over, and says why.
+    pub async fn broken(self) -> Over {
+        self.0.broken().await
+    }
 }
 
 /// Tells when a sandbox ends.
@@ -173,6 +186,7 @@ impl Access {
                 revision: -1,
                 ..Known::default()
             }),
+            no_sandbox: watch::Sender::new(false),
         };
         access.refresh().await?;
         for sandbox in sandboxes {
@@ -222,22 +236,46 @@ impl Access {
             .database
             .record_token(sandbox.as_str(), key, now_ms)
             .await?;
-        let record = self.database.key(key).await?;
-        let standing = record.as_ref().map(Standing::of);
-        let standing = standing
-            .filter(|_| is_allowed)
-            .ok_or(GrantError::NotFound)?;
+        if !is_allowed {
+            return Err(GrantError::NotFound);
+        }
+        let standing = self.standing(key).await?;
+        let current = *standing.borrow();
         let mut known = self.lock();
-        // What is known already may be newer than what was just read.
-        let current = *known
-            .keys
-            .entry(key)
-            .or_insert_with(|| watch::Sender::new(standing))
-            .borrow();
         if current.over(now_ms).is_some() || !known.admit(sandbox, caller.tenant, key) {
             return Err(GrantError::NotFound);
         }
         Ok(self.mint.token(sandbox, key))
+    }
+
+    /// Tells when `key` is over, for those who have something open in its name
+    /// that is no sandbox's.
+    ///
+    /// # Errors
+    /// When there is no such key, or it is over already.
+    pub async fn lifeline_of(&self, key: KeyId) -> Result<KeyLifeline, GrantError> {
+        let standing = self.standing(key).await?;
+        if standing.borrow().over(now_ms()).is_some() {
+            return Err(GrantError::NotFound);
+        }
+        Ok(KeyLifeline(Lifeline {
+            key: standing,
+            ended: self.no_sandbox.subscribe(),
+        }))
+    }
+
+    /// How it stands with a key, from now on.
+    async fn standing(&self, key: KeyId) -> Result<watch::Receiver<Standing>, GrantError> {
+        let record = self.database.key(key).await?;
+        let standing = record.as_ref().map(Standing::of);
+        let standing = standing.ok_or(GrantError::NotFound)?;
+        // What is known already may be newer than what was just read.
+        let mut known = self.lock();
+        let sender = known
+            .keys
+            .entry(key)
+            .or_insert_with(|| watch::Sender::new(standing));
+        Ok(sender.subscribe())
     }
 
     /// Lets the holder of a token in.

@@ -40,7 +40,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use atoll_store::db::{Database, DatabaseError};
 
-pub use access::{Access, Denied, GrantError, Lifeline, Over, Pass, REFRESH_INTERVAL, SandboxEnd};
+pub use access::{
+    Access, Denied, GrantError, KeyLifeline, Lifeline, Over, Pass, REFRESH_INTERVAL, SandboxEnd,
+};
 pub use api_key::{ApiKey, KeyMask};
 pub use caller::{Caller, LookupError};
 pub use keys::{

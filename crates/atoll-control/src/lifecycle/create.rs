@@ -25,7 +25,7 @@ use super::task::{Order, SandboxTask};
 use super::view::json;
 use super::{
     CreateError, CreateWish, IdempotencyKey, Lifecycle, LifecycleView, PortAccess, Registration,
-    SandboxView, Shared, Step,
+    SandboxView, Shared, Step, event,
 };
 use crate::LiveSandbox;
 use crate::identity::{Caller, EnvdToken, SandboxSecrets, now_ms};
@@ -74,15 +74,16 @@ impl Lifecycle {
         self.begin_creation(caller, wish, key, None).await
     }
 
-    /// The same from a template that is in no catalog.
+    /// The same from a template that is in no catalog: the files of `parent`.
     pub(super) async fn create_of(
         &self,
         caller: &Caller,
         wish: CreateWish,
         template: Template,
+        parent: &SandboxId,
     ) -> Result<Created, CreateError> {
-        self.begin_creation(caller, wish, None, Some(template))
-            .await
+        let origin = Some((template, parent.clone()));
+        self.begin_creation(caller, wish, None, origin).await
     }
 
     async fn begin_creation(
@@ -90,8 +91,9 @@ impl Lifecycle {
         caller: &Caller,
         wish: CreateWish,
         key: Option<IdempotencyKey>,
-        template: Option<Template>,
+        origin: Option<(Template, SandboxId)>,
     ) -> Result<Created, CreateError> {
+        let (template, parent) = origin.unzip();
         let (reply, answer) = oneshot::channel();
         let (shared, caller) = (Arc::clone(&self.shared), caller.clone());
         tokio::spawn(async move {
@@ -101,6 +103,7 @@ impl Lifecycle {
                 wish,
                 key,
                 template,
+                parent,
                 reply: Some(reply),
             };
             let result = creation.run().await;
@@ -121,6 +124,8 @@ struct Creation {
     key: Option<IdempotencyKey>,
     /// Instead of the one that the wish names.
     template: Option<Template>,
+    /// Whose files it begins with.
+    parent: Option<SandboxId>,
     reply: Option<oneshot::Sender<Result<Created, CreateError>>>,
 }
 
@@ -456,6 +461,7 @@ impl Creation {
             handle: Some(json(&Handle {
                 tier: foundation.runtime.tier(),
             })),
+            events: event::of_birth(&newborn.row, self.parent.as_ref()),
             ..Change::default()
         };
         let writing = foundation.database.change_sandbox(

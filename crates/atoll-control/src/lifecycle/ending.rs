@@ -8,7 +8,7 @@ use atoll_store::db::{Change, ChangeError, Intent, Sandbox, SandboxState};
 
 use super::task::{Reply, SandboxTask};
 use super::view::json;
-use super::{OperationError, Shared, Step};
+use super::{OperationError, Shared, Step, event};
 use crate::LiveSandbox;
 use crate::identity::now_ms;
 
@@ -49,6 +49,7 @@ impl SandboxTask {
             }
         }
         let live = &self.running.live;
+        let is_over = matches!(ending, Ending::TimeOver);
         let (outcome, reply) = match ending {
             Ending::Asked(reply) => {
                 let destroying = destroy_until_gone(live, Some(reply));
@@ -61,12 +62,24 @@ impl SandboxTask {
                 (seen.unwrap_or(destroyed), None)
             }
         };
+        let outcome = match outcome {
+            // Its monitor was told to end it, because its time was over.
+            Outcome::Killed if is_over => self.lifetime_ended(),
+            other => other,
+        };
         self.shared
             .note(&self.running.id, &format!("sandbox ended: {outcome}"))
             .await;
         self.shared.bury(&self.row, &outcome).await;
         if let Some(reply) = reply {
             let _ = reply.send(Ok(())); // who does not wait needs no answer
+        }
+    }
+
+    fn lifetime_ended(&self) -> Outcome {
+        let lived = self.row.end_at_ms.saturating_sub(self.row.started_at_ms);
+        Outcome::LifetimeEnded {
+            limit_ms: u64::try_from(lived).unwrap_or(0),
         }
     }
 
@@ -124,6 +137,7 @@ pub(super) fn unexplained() -> Outcome {
 impl Shared {
     /// Sets the tombstone of `row`, for as long as it takes.
     pub(super) async fn bury(&self, row: &Sandbox, outcome: &Outcome) {
+        let events = event::of_end(row, outcome);
         let (foundation, outcome) = (&self.foundation, json(outcome));
         loop {
             let burying = foundation.database.bury_sandbox(
@@ -132,6 +146,7 @@ impl Shared {
                 row.expected(),
                 now_ms(),
                 &outcome,
+                &events,
             );
             match Step::Bury.around(burying).await {
                 Ok(_) => return,

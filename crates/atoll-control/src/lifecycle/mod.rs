@@ -34,6 +34,8 @@
 //! | `snapshot.rs` | its files as a template, and sandboxes that begin with them |
 //! | `view.rs`, `observe.rs` | what clients are told |
 //! | `sampler.rs`, `journal.rs` | what the host saw of it |
+//! | `event.rs` | what is told of it, with each change of its state |
+//! | `deadline.rs` | the end of its time, by a clock that nobody sets |
 //! | `wish.rs`, `traffic.rs`, `template_reference.rs` | what clients ask for, checked |
 //! | `admission.rs`, `booking.rs` | how many at once: of a tenant, and on the host |
 //! | `make.rs` | what a sandbox is made of, and the making |
@@ -43,9 +45,11 @@ mod admission;
 mod booking;
 mod connect;
 mod create;
+mod deadline;
 mod egress;
 mod ending;
 mod error;
+mod event;
 mod journal;
 mod kill;
 mod make;
@@ -80,6 +84,7 @@ pub use booking::{Full, HostCapacity, Resource};
 pub use connect::Found;
 pub use create::Created;
 pub use error::{CreateError, OperationError};
+pub use event::PoolEvent;
 pub use pause::PauseCondition;
 pub use pool::{PoolSettings, PoolSize, PoolView};
 pub use restart::{Reconciled, RestartError};

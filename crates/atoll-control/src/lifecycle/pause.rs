@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::create::millis;
 use super::sampler::Sampler;
 use super::task::{Order, SandboxTask};
-use super::{Found, Lifecycle, OperationError, Shared, Step};
+use super::{Found, Lifecycle, OperationError, Shared, Step, event};
 use crate::identity::{Caller, now_ms};
 use crate::running::Wake;
 
@@ -115,6 +115,7 @@ impl SandboxTask {
             state: Some(SandboxState::Paused),
             intent: Some(None),
             end_at_ms: Some(now_ms()),
+            events: event::of_pause(&self.row),
             ..Change::default()
         };
         self.row = Step::WritePaused.around(self.change(&paused)).await?;
@@ -168,6 +169,7 @@ impl SandboxTask {
             intent: Some(None),
             started_at_ms: Some(started_at_ms),
             end_at_ms: Some(now_ms().saturating_add(left_ms)),
+            events: event::of_waking(&self.row),
             ..Change::default()
         };
         self.row = Step::WriteResumed.around(self.change(&resumed)).await?;

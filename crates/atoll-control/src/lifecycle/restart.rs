@@ -90,6 +90,7 @@ impl Lifecycle {
     /// When either cannot be read. What cannot be repaired is logged, and
     /// tried again the next time.
     pub async fn reconcile(&self) -> Result<Reconciled, RestartError> {
+        self.shared.tell_of_untold_snapshots().await;
         self.shared.reconcile(Intention::Keep).await
     }
 
@@ -115,8 +116,9 @@ impl Lifecycle {
             if let Err(error) = database.forget(now_ms() - TOMBSTONES_KEPT_MS).await {
                 tracing::warn!("what ended long ago is not forgotten: {error}");
             }
+            self.shared.forget_events().await;
             self.shared.sweep_snapshots().await;
-            match self.reconcile().await {
+            match self.shared.reconcile(Intention::Keep).await {
                 Ok(found) if found == Reconciled::default() => {}
                 Ok(found) => tracing::warn!("rows and sandboxes differed: {found:?}"),
                 Err(error) => tracing::warn!("rows and sandboxes were not compared: {error}"),
@@ -294,6 +296,7 @@ impl Shared {
             // Its task says who may wake it up.
             foundation.running.lay_down(Arc::clone(&running), None);
         }
+        self.tell_of_adoption(&row).await;
         let admitted = self.admission.enter_anyway(row.tenant_id);
         let booked = self.booking.take_anyway(&running.limits);
         SandboxTask::start(row, running, orders, (registration, admitted, booked));

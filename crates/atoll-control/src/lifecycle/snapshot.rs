@@ -222,6 +222,7 @@ impl Lifecycle {
                 retire(shared, replaced)?;
             }
         }
+        shared.tell_of_snapshot(&snapshot).await;
         shared.note(id, "snapshot taken").await;
         Ok(view(&snapshot, &namespace))
     }
@@ -319,7 +320,7 @@ impl Lifecycle {
             is_retired: true,
         };
         catalog.save_snapshot(&retired)?;
-        let making = (0..count).map(|_| self.create_of(caller, wish.clone(), files.clone()));
+        let making = (0..count).map(|_| self.create_of(caller, wish.clone(), files.clone(), id));
         let made = futures_util::future::join_all(making).await;
         drop(held);
         shared.note(id, "sandbox forked").await;

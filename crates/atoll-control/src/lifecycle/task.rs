@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::admission::Admitted;
 use super::booking::{Booked, Hold};
+use super::deadline::Deadline;
 use super::ending::Ending;
 use super::sampler::Sampler;
 use super::snapshot::{Held, Holder, released};
@@ -23,8 +24,8 @@ use crate::running::Running;
 /// Orders that wait while one is carried out; who comes later waits outside.
 pub(super) const ORDERS_WAITING: usize = 32;
 
-/// Longest sleep until the end of a sandbox: the host's clock may be set meanwhile.
-const CLOCK_LOOK: Duration = Duration::from_secs(30);
+/// Pause before a sandbox that could not be paused at its end is paused again.
+const PAUSE_RETRY: Duration = Duration::from_secs(15);
 
 /// Pause before a sandbox that could not be watched is watched again.
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
@@ -86,6 +87,8 @@ pub(super) struct SandboxTask {
     pub(super) running: Arc<Running>,
     /// What happens at the end of its time.
     pub(super) at_end: LifecycleView,
+    /// When that is.
+    deadline: Deadline,
     /// While it runs.
     pub(super) sampler: Option<Sampler>,
     orders: mpsc::Receiver<Order>,
@@ -109,6 +112,7 @@ impl SandboxTask {
             shared: Arc::clone(&places.0.shared),
             // What cannot be read is ended at its end.
             at_end: parse("description of its end", &row.lifecycle).unwrap_or_default(),
+            deadline: Deadline::new(row.end_at_ms, now_ms()),
             row,
             running,
             sampler: None,
@@ -129,12 +133,19 @@ impl SandboxTask {
             self.book();
             // One that is to be paused at its end is paused when its files are read.
             let is_held = self.holder.is_some();
+            self.deadline.follow(self.row.end_at_ms, now_ms());
             tokio::select! {
                 biased;
                 () = &mut ended => break Ending::Found,
                 order = self.orders.recv() => match order {
                     Some(Order::Kill { reply }) => match self.write_killing().await {
                         Ok(()) => break Ending::Asked(reply),
+                        // On a full disk, an end is what makes room: the engine's
+                        // own record says how it came should the server die meanwhile.
+                        Err(OperationError::Database(error)) => {
+                            tracing::warn!("an end is not written yet: {error}");
+                            break Ending::Asked(reply);
+                        }
                         Err(error) => {
                             let _ = reply.send(Err(error)); // who does not wait needs no answer
                         }
@@ -150,14 +161,18 @@ impl SandboxTask {
                         self.carry_out(order).await;
                     }
                 }
-                () = until(self.row.end_at_ms), if is_awake && !(self.at_end.pauses && is_held) => {
+                () = self.deadline.reached(), if is_awake && !(self.at_end.pauses && is_held) => {
                     if !self.at_end.pauses {
                         break Ending::TimeOver;
                     }
                     if let Err(error) = self.pause(PauseCondition::None).await {
                         let id = &self.running.id;
                         tracing::error!("sandbox {id} cannot be paused at its end: {error}");
-                        break Ending::TimeOver;
+                        if matches!(error, OperationError::Fenced) {
+                            break Ending::TimeOver; // which leaves it to who is in charge
+                        }
+                        // A pause that does not work must not cost the sandbox.
+                        self.deadline.again_after(PAUSE_RETRY, self.row.end_at_ms);
                     }
                 }
             }
@@ -286,17 +301,6 @@ impl SandboxTask {
             )
             .await;
         Ok(changed?)
-    }
-}
-
-/// Sleeps until `end_at_ms`, by the clock on the wall.
-async fn until(end_at_ms: i64) {
-    loop {
-        let left = end_at_ms.saturating_sub(now_ms());
-        let Ok(left @ 1..) = u64::try_from(left) else {
-            return;
-        };
-        tokio::time::sleep(Duration::from_millis(left).min(CLOCK_LOOK)).await;
     }
 }
 

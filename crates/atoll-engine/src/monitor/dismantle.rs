@@ -11,7 +11,6 @@
 use std::io;
 use std::path::Path;
 
-use crate::Outcome;
 use crate::cgroup::Cgroup;
 use crate::config::EngineConfig;
 use crate::disk::Disks;
@@ -20,21 +19,29 @@ use crate::host::mount;
 use crate::lease::{HostLock, Lease};
 use crate::network::{self, HostNetwork, Interface};
 use crate::record::Records;
+use crate::{NetworkUsage, Outcome};
 
 /// Ends and removes the sandbox of `lease`, as its monitor.
 pub(crate) fn dismantle(config: &EngineConfig, lease: &Lease, outcome: &Outcome) -> io::Result<()> {
     let interface = Interface::DiesWithItsNamespace;
-    let lease = disconnect(&config.home, lease, outcome, interface)?;
+    let disconnected = disconnect(&config.home, lease, outcome, interface)?;
     for name in ["rootfs", "disk", "scratch"] {
-        mount::remove(&lease.dir().join(name))?;
+        mount::remove(&disconnected.lease.dir().join(name))?;
     }
-    remove(&config.home, &lease)
+    remove(&config.home, &disconnected, outcome)
 }
 
 /// Removes what outlived the monitor of `lease`, whose mounts ended with it.
 pub(crate) fn release(home: &Path, lease: &Lease, outcome: &Outcome) -> io::Result<()> {
-    let lease = disconnect(home, lease, outcome, Interface::MayBeHeld)?;
-    remove(home, &lease)
+    let disconnected = disconnect(home, lease, outcome, Interface::MayBeHeld)?;
+    remove(home, &disconnected, outcome)
+}
+
+/// A sandbox without processes and network.
+struct Disconnected {
+    lease: Lease,
+    /// Its end, if there was no room to write it down.
+    unwritten: Option<Option<NetworkUsage>>,
 }
 
 /// Ends the processes, writes the end down, and takes the network away.
@@ -43,7 +50,7 @@ fn disconnect(
     lease: &Lease,
     outcome: &Outcome,
     interface: Interface,
-) -> io::Result<Lease> {
+) -> io::Result<Disconnected> {
     Cgroup::of(&lease.sandbox)?.kill()?;
     let here = HostNetwork::current()?;
     // Another network namespace is another host: what it held of this sandbox
@@ -56,9 +63,18 @@ fn disconnect(
         Some(_) => network::usage(lease.slot).map_err(io::Error::other)?,
         None => None,
     };
-    Records::new(home.join("sandboxes")).end(&lease.sandbox, outcome, usage)?;
+    let records = Records::new(home.join("sandboxes"));
+    let unwritten = match records.end(&lease.sandbox, outcome, usage.clone()) {
+        Ok(()) => None,
+        // What it leaves on a full disk is what makes room.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Some(usage),
+        Err(error) => return Err(error),
+    };
     let Some(network) = network else {
-        return Ok(lease.clone());
+        return Ok(Disconnected {
+            lease: lease.clone(),
+            unwritten,
+        });
     };
     let lock = HostLock::take()?;
     network::give_back(lease.slot, &network.range, interface).map_err(io::Error::other)?;
@@ -69,13 +85,17 @@ fn disconnect(
     };
     lock.update(&lease)?;
     release_unused_host(&lock, here)?;
-    Ok(lease)
+    Ok(Disconnected { lease, unwritten })
 }
 
 /// Removes the rest. The lease goes last.
-fn remove(home: &Path, lease: &Lease) -> io::Result<()> {
+fn remove(home: &Path, disconnected: &Disconnected, outcome: &Outcome) -> io::Result<()> {
+    let Disconnected { lease, unwritten } = disconnected;
     Cgroup::of(&lease.sandbox)?.remove()?;
     remove_file(&Disks::new(home.join("disks")).image(&lease.sandbox))?;
+    if let Some(usage) = unwritten {
+        Records::new(home.join("sandboxes")).end(&lease.sandbox, outcome, usage.clone())?;
+    }
     let lock = HostLock::take()?;
     // Again, for whoever was killed between the two steps above.
     release_unused_host(&lock, HostNetwork::current()?)?;

@@ -9,6 +9,7 @@
 //! Times are texts of RFC 3339: what makes them belongs to the server.
 
 mod error;
+mod event;
 mod log;
 mod metric;
 mod network;
@@ -20,6 +21,7 @@ mod team;
 mod template;
 
 pub use error::ErrorBody;
+pub use event::{EventPage, SandboxEvent};
 pub use log::{LogEntries, LogLine, SandboxLogEntry, SandboxLogs};
 pub use metric::{LatestMetrics, SandboxMetric};
 pub use network::{EgressChange, EgressProxy, Network, NetworkDetail};

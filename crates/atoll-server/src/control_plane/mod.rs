@@ -12,6 +12,7 @@
 //! | `answer.rs` | errors, their statuses and what clients may repeat |
 //! | `body.rs`, `query.rs`, `place.rs`, `moment.rs` | what requests carry, bounded |
 //! | `create.rs`, `connect.rs`, `get.rs`, `list.rs`, `kill.rs`, `timeout.rs`, `network.rs`, `metrics.rs`, `logs.rs` | sandboxes |
+//! | `events.rs`, `event_stream.rs` | what happened to all of them: page by page, and as it comes |
 //! | `teams.rs`, `templates.rs`, `pools.rs`, `health.rs` | what is around them |
 //! | `absent.rs` | what this version does not have, and says so |
 //!
@@ -26,6 +27,8 @@ mod authentication;
 mod body;
 mod connect;
 mod create;
+mod event_stream;
+mod events;
 mod get;
 mod health;
 mod kill;
@@ -45,12 +48,13 @@ mod timeout;
 mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use atoll_control::identity::Keys;
 use atoll_control::lifecycle::Lifecycle;
 use atoll_store::db::Database;
+use tokio::sync::watch;
 
+pub use events::wire as wire_event;
 pub use routes::{ROUTES, Route, Rule, router};
 
 /// What the control plane asks.
@@ -63,7 +67,9 @@ pub struct ControlPlane {
     pub database: Database,
     /// Under which the ports of sandboxes have names, if they have any.
     pub domain: Option<String>,
-    readiness: AtomicBool,
+    readiness: watch::Sender<bool>,
+    /// Who follows events right now.
+    followers: event_stream::Followers,
 }
 
 type Plane = Arc<ControlPlane>;
@@ -82,21 +88,22 @@ impl ControlPlane {
             keys,
             database,
             domain,
-            readiness: AtomicBool::new(false),
+            readiness: watch::Sender::new(false),
+            followers: event_stream::Followers::default(),
         }
     }
 
     /// Says from now on that requests are welcome.
     pub fn become_ready(&self) {
-        self.readiness.store(true, Ordering::Relaxed);
+        self.readiness.send_replace(true);
     }
 
     /// Says from now on that no more requests are welcome.
     pub fn become_unready(&self) {
-        self.readiness.store(false, Ordering::Relaxed);
+        self.readiness.send_replace(false);
     }
 
     fn is_ready(&self) -> bool {
-        self.readiness.load(Ordering::Relaxed)
+        *self.readiness.borrow()
     }
 }

@@ -13,7 +13,7 @@ use super::answer::ApiError;
 pub(super) struct Query(BTreeMap<String, String>);
 
 impl Query {
-    fn parse(text: &str) -> Result<Self, ApiError> {
+    pub(super) fn parse(text: &str) -> Result<Self, ApiError> {
         let mut pairs = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
             if let Some(_first) = pairs.insert(name.clone().into_owned(), value.into_owned()) {

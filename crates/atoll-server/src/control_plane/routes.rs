@@ -14,8 +14,8 @@ use http::Method;
 use super::answer::{ApiError, missing_route, wrong_method};
 use super::body::BODY_BYTES_MAX;
 use super::{
-    ControlPlane, Plane, absent, authentication, connect, create, get as look, health, kill, list,
-    logs, metrics, network, pools, snapshots, teams, templates, timeout,
+    ControlPlane, Plane, absent, authentication, connect, create, events, get as look, health,
+    kill, list, logs, metrics, network, pools, snapshots, teams, templates, timeout,
 };
 
 /// What a request must have to be answered.
@@ -80,6 +80,8 @@ routes! {
     Sandbox POST "/sandboxes/{sandbox}/pause" => connect::pause;
     Sandbox POST "/sandboxes/{sandbox}/snapshots" => snapshots::create;
     Sandbox POST "/sandboxes/{sandbox}/fork" => snapshots::fork;
+
+    Key GET "/events" => events::events;
 
     Key GET "/teams" => teams::teams;
     Key GET "/pools" => pools::list;

@@ -11,6 +11,7 @@
 //! | `tenants.rs`, `keys.rs`, `tokens.rs` | who may do what |
 //! | `create.rs`, `sandboxes.rs`, `listing.rs`, `tombstones.rs` | life of a sandbox |
 //! | `logs.rs`, `metrics.rs` | what was seen of it, bounded |
+//! | `events.rs` | what happened to all of them, in order, and who has been told |
 //!
 //! Every change of a sandbox is a **compare-and-set**: it names the state and
 //! the version it was decided on, and the epoch of its server; who comes
@@ -27,6 +28,7 @@
 
 mod create;
 mod error;
+mod events;
 mod ids;
 mod keys;
 mod listing;
@@ -45,6 +47,9 @@ mod tombstones;
 
 pub use create::{CreateError, Created, Earlier, Idempotency, NewSandbox};
 pub use error::DatabaseError;
+pub use events::{
+    EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventQuery, EventScope, NewEvent,
+};
 pub use ids::{InvalidId, KeyId, TenantId};
 pub use keys::{KeyRecord, NewKey, Revoked, Rotated};
 pub use listing::{Cursor, InvalidCursor, Order, SandboxPage, SandboxQuery};
@@ -67,6 +72,7 @@ use sqlx::{PgPool, SqlitePool};
 pub struct Database {
     connections: Connections,
     node: NodeId,
+    event_bell: events::EventBell,
 }
 
 #[derive(Debug, Clone)]

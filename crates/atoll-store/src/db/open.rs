@@ -11,8 +11,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
+use super::events::EventBell;
 use super::schema::{APPLICATION_ID, migrate_postgres, migrate_sqlite};
 use super::{Connections, Database, DatabaseError, NodeId, read};
 
@@ -105,7 +106,11 @@ impl Database {
                 Connections::Postgres(pool)
             }
         };
-        Ok(Self { connections, node })
+        Ok(Self {
+            connections,
+            node,
+            event_bell: EventBell::new(),
+        })
     }
 
     /// Reads the whole of a SQLite file and looks for damage; a PostgreSQL
@@ -151,6 +156,7 @@ async fn open_file(path: &Path) -> Result<Connections, DatabaseError> {
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(ACQUIRE_TIMEOUT)
+        .after_release(|connection, _| Box::pin(is_usable(connection)))
         .connect_with(options.clone())
         .await?;
     migrate_sqlite(&writer).await?;
@@ -160,6 +166,18 @@ async fn open_file(path: &Path) -> Result<Connections, DatabaseError> {
         // The mode is a property of the file, and this one may not write.
         .connect_lazy_with(options.read_only(true));
     Ok(Connections::Sqlite { writer, readers })
+}
+
+/// Whether a connection can be used again. On a full disk SQLite takes a transaction
+/// back by itself; `sqlx` then waits for ever to do the same, and nobody would write
+/// any more. Such a connection is closed, and the next writer gets a new one.
+async fn is_usable(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    if !connection.is_in_transaction() {
+        return Ok(true);
+    }
+    // What was not committed is being taken back: this comes after it.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
 }
 
 /// Keeps other processes from opening the database at `path` meanwhile: while

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::events::insert_events;
 use super::{
-    Database, DatabaseError, Fence, Intent, KeyId, NodeId, SandboxState, TenantId, read, write,
+    Database, DatabaseError, Fence, Intent, KeyId, NewEvent, NodeId, SandboxState, TenantId, read,
+    transaction, write,
 };
 
 /// What a sandbox's owner wrote on it.
@@ -144,6 +146,8 @@ pub struct Change {
     pub sealed: Option<String>,
     /// How it was paused.
     pub pause_mode: Option<String>,
+    /// What is told of it, written with it or not at all.
+    pub events: Vec<NewEvent>,
 }
 
 /// Why a change was not made: somebody else was first.
@@ -250,8 +254,9 @@ impl Database {
         let intent = change
             .intent
             .map(|intent| intent.map_or(CLEAR, Intent::as_str));
-        let changed: Option<Sandbox> = write!(self, |pool| sqlx::query_as(
-            "UPDATE sandboxes SET version = version + 1, epoch = $3,
+        let changed: Option<Sandbox> = transaction!(self, |transaction| {
+            let changed: Option<Sandbox> = sqlx::query_as(
+                "UPDATE sandboxes SET version = version + 1, epoch = $3,
                state = COALESCE($6, state),
                intent = NULLIF(COALESCE($7, intent, ''), ''),
                started_at_ms = COALESCE($8, started_at_ms),
@@ -262,25 +267,34 @@ impl Database {
                pause_mode = COALESCE($13, pause_mode)
              WHERE sandbox_id = $1 AND node_id = $2 AND state = $4 AND version = $5
                AND EXISTS (SELECT 1 FROM nodes WHERE node_id = $2 AND epoch = $3)
-             RETURNING *"
-        )
-        .bind(sandbox)
-        .bind(fence.node.as_str())
-        .bind(fence.epoch)
-        .bind(expected.state.as_str())
-        .bind(expected.version)
-        .bind(change.state.map(SandboxState::as_str))
-        .bind(intent)
-        .bind(change.started_at_ms)
-        .bind(change.end_at_ms)
-        .bind(&change.network)
-        .bind(&change.handle)
-        .bind(&change.sealed)
-        .bind(&change.pause_mode)
-        .fetch_optional(pool)
-        .await?);
+             RETURNING *",
+            )
+            .bind(sandbox)
+            .bind(fence.node.as_str())
+            .bind(fence.epoch)
+            .bind(expected.state.as_str())
+            .bind(expected.version)
+            .bind(change.state.map(SandboxState::as_str))
+            .bind(intent)
+            .bind(change.started_at_ms)
+            .bind(change.end_at_ms)
+            .bind(&change.network)
+            .bind(&change.handle)
+            .bind(&change.sealed)
+            .bind(&change.pause_mode)
+            .fetch_optional(&mut *transaction)
+            .await?;
+            if let Some(changed) = &changed {
+                let tenant = changed.tenant_id.to_string();
+                insert_events!(transaction, fence, &tenant, &change.events);
+            }
+            changed
+        });
         match changed {
-            Some(sandbox) => Ok(sandbox),
+            Some(sandbox) => {
+                self.event_bell.ring();
+                Ok(sandbox)
+            }
             None => Err(self.loss(fence, sandbox).await?.into()),
         }
     }

@@ -1,8 +1,9 @@
 //! How sandboxes ended, readable after they are gone, for a while.
 
+use super::events::insert_events;
 use super::{
-    ChangeError, Database, DatabaseError, Expected, Fence, KeyId, Metadata, Sandbox, TenantId,
-    read, transaction,
+    ChangeError, Database, DatabaseError, Expected, Fence, KeyId, Metadata, NewEvent, Sandbox,
+    TenantId, read, transaction,
 };
 
 /// What stays of a sandbox.
@@ -48,7 +49,7 @@ pub struct Forgotten {
 
 impl Database {
     /// Ends a sandbox that is still as `expected`: its row and its tokens go,
-    /// its tombstone comes, all or nothing.
+    /// its tombstone comes, and what is told of it, all or nothing.
     ///
     /// # Errors
     /// [`Lost`](super::Lost) if it is not, or when `fence` is not the newest of its node.
@@ -59,6 +60,7 @@ impl Database {
         expected: Expected,
         ended_at_ms: i64,
         outcome: &str,
+        events: &[NewEvent],
     ) -> Result<Tombstone, ChangeError> {
         let buried: Option<Tombstone> = transaction!(self, |transaction| {
             let row: Option<Sandbox> = sqlx::query_as(
@@ -104,12 +106,17 @@ impl Database {
                     .bind(fence.epoch)
                     .fetch_one(&mut *transaction)
                     .await?;
+                    let tenant = row.tenant_id.to_string();
+                    insert_events!(transaction, fence, &tenant, events);
                     Some(tombstone)
                 }
             }
         });
         match buried {
-            Some(tombstone) => Ok(tombstone),
+            Some(tombstone) => {
+                self.event_bell.ring();
+                Ok(tombstone)
+            }
             None => Err(self.loss(fence, sandbox).await?.into()),
         }
     }

@@ -68,7 +68,7 @@ async fn write(location: &str, home: &Path, done: &Path, last: usize) {
         let row = changed.await.unwrap();
         writeln!(done, "running {id}").unwrap();
         if number % 2 == 1 {
-            let buried = database.bury_sandbox(&fence, &id, row.expected(), NOW, "{}");
+            let buried = database.bury_sandbox(&fence, &id, row.expected(), NOW, "{}", &[]);
             buried.await.unwrap();
             writeln!(done, "buried {id}").unwrap();
         }

@@ -83,7 +83,7 @@ pub(crate) async fn pages_are_stable_while_sandboxes_come_and_go(fixture: &Fixtu
     let fence = fixture.fence().await;
     let gone = &first.sandboxes[1];
     database
-        .bury_sandbox(&fence, "i2", gone.expected(), NOW, "{}")
+        .bury_sandbox(&fence, "i2", gone.expected(), NOW, "{}", &[])
         .await
         .unwrap();
     running(fixture, tenant, "new", &[NOW + 9]).await;

@@ -9,6 +9,7 @@
 )]
 
 mod crash;
+mod events;
 mod files;
 mod fixture;
 mod identity;
@@ -33,6 +34,12 @@ macro_rules! on_both {
 
 on_both! {
     crash::nothing_acknowledged_is_lost_and_nothing_is_half_when_a_writer_is_killed,
+    events::an_event_is_written_with_its_change_or_not_at_all,
+    events::events_are_read_by_whom_they_concern_from_both_ends,
+    events::who_goes_on_after_the_last_event_misses_none,
+    events::what_a_mark_stands_for_is_told_once,
+    events::old_events_are_forgotten_by_age_and_by_number,
+    events::a_webhook_begins_with_what_comes_next_and_never_goes_back,
     identity::a_tenant_is_made_once,
     identity::a_setting_is_the_first_ones,
     identity::keys_are_found_by_their_hash_and_listed_by_tenant,

@@ -101,7 +101,7 @@ async fn use_everything(database: &Database) {
     let row = database.sandbox(tenant, "i1").await.unwrap().unwrap();
     database.append_logs(&fence, "i1", &[]).await.unwrap();
     database
-        .bury_sandbox(&fence, "i1", row.expected(), NOW, "{}")
+        .bury_sandbox(&fence, "i1", row.expected(), NOW, "{}", &[])
         .await
         .unwrap();
 }

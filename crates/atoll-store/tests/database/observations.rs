@@ -192,7 +192,7 @@ pub(crate) async fn what_ended_long_ago_is_forgotten(fixture: &Fixture) {
             .await
             .unwrap();
         database
-            .bury_sandbox(&fence, id, row.expected(), ended_at_ms, "{}")
+            .bury_sandbox(&fence, id, row.expected(), ended_at_ms, "{}", &[])
             .await
             .unwrap();
         assert_eq!(

@@ -113,7 +113,7 @@ pub(crate) async fn of_two_burials_one_wins(fixture: &Fixture) {
             let outcome = format!("{{\"by\":{number}}}");
             async move {
                 database
-                    .bury_sandbox(&fence, &id, expected, NOW, &outcome)
+                    .bury_sandbox(&fence, &id, expected, NOW, &outcome, &[])
                     .await
             }
         })

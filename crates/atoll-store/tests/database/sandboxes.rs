@@ -70,7 +70,7 @@ pub(crate) async fn a_foreign_sandbox_is_a_missing_one(fixture: &Fixture) {
     assert_eq!(database.sandbox(ours, "i1").await.unwrap(), None);
     assert!(database.sandbox(theirs, "i1").await.unwrap().is_some());
     database
-        .bury_sandbox(&fence, "i1", row.expected(), NOW, "{}")
+        .bury_sandbox(&fence, "i1", row.expected(), NOW, "{}", &[])
         .await
         .unwrap();
     assert_eq!(database.tombstone(ours, "i1").await.unwrap(), None);
@@ -162,7 +162,7 @@ pub(crate) async fn a_change_with_an_old_version_or_state_is_lost(fixture: &Fixt
             .await;
         assert_eq!(lost(changed.unwrap_err()), there);
         let buried = database
-            .bury_sandbox(&fence, "i1", expected, NOW, "{}")
+            .bury_sandbox(&fence, "i1", expected, NOW, "{}", &[])
             .await;
         assert_eq!(lost(buried.unwrap_err()), there);
     }
@@ -189,7 +189,7 @@ pub(crate) async fn a_later_start_of_the_server_fences_the_earlier_one(fixture: 
         .await;
     assert_eq!(lost(changed.unwrap_err()), fenced);
     let buried = database
-        .bury_sandbox(&old, "i1", row.expected(), NOW, "{}")
+        .bury_sandbox(&old, "i1", row.expected(), NOW, "{}", &[])
         .await;
     assert_eq!(lost(buried.unwrap_err()), fenced);
     let logged = database.append_logs(&old, "i1", &[]).await;
@@ -217,7 +217,7 @@ pub(crate) async fn a_burial_leaves_a_tombstone_and_no_token(fixture: &Fixture) 
     assert!(database.record_token("i1", key, NOW).await.unwrap());
     let outcome = "{\"kind\":\"killed\"}";
     let buried = database
-        .bury_sandbox(&fence, "i1", row.expected(), NOW + 5, outcome)
+        .bury_sandbox(&fence, "i1", row.expected(), NOW + 5, outcome, &[])
         .await
         .unwrap();
     let expected = Tombstone {

@@ -150,6 +150,36 @@ pub(crate) struct LogsArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Kinds: created, paused, resumed, snapshotted, forked, killed, expired, crashed, adopted.
+
+Examples:
+  atoll events
+  atoll events -f --kind crashed,expired --json
+  atoll events --sandbox $ID")]
+pub(crate) struct EventsArguments {
+    /// Go on until you press Ctrl-C.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+
+    /// Only what happened to this sandbox.
+    #[arg(long, value_name = "ID")]
+    pub(crate) sandbox: Option<String>,
+
+    /// Only these kinds, separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "KIND")]
+    pub(crate) kind: Vec<String>,
+
+    /// Begin with so many of the newest.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) last: u32,
+
+    /// Print JSON objects, one a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
 One side is SANDBOX:PATH; a relative PATH is below the home of the sandbox's user.
 Directories are copied with what is in them. Every copy is checked against its source.
 

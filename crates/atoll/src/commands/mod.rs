@@ -79,6 +79,10 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &Home::without_sandboxes(arguments.home)?,
             &options,
         )),
+        Command::Events(options) => asynchronous(remote::events(
+            &Home::without_sandboxes(arguments.home)?,
+            &options,
+        )),
         Command::Cp(options) => asynchronous(remote::cp(
             &Home::without_sandboxes(arguments.home)?,
             &options,
@@ -136,7 +140,15 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             &command,
         )),
         Command::Ca(options) => ca::ca(&Home::without_sandboxes(arguments.home)?, &options),
-        Command::Gc(options) => asynchronous(gc::gc(&Home::open(arguments.home)?, &options)),
+        Command::Gc(options) => {
+            // Who only looks puts nothing in order either.
+            let home = if options.dry_run {
+                Home::without_sandboxes(arguments.home)?
+            } else {
+                Home::open(arguments.home)?
+            };
+            asynchronous(gc::gc(&home, &options))
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Node {
     pub(super) identity: Identity,
     pub(super) access: Arc<Access>,
     pub(super) running: Arc<RunningSandboxes>,
-    fence: Fence,
+    pub(super) fence: Fence,
     /// Given back last.
     _owner: HomeOwner,
 }

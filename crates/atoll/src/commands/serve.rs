@@ -14,6 +14,7 @@ use atoll_control::isolation::Choice;
 use atoll_control::templates::TemplateCatalog;
 use atoll_server::control_plane::{ControlPlane, router};
 use atoll_server::tls::Certificates;
+use atoll_server::webhooks::deliver;
 use atoll_server::{Bounds, Entrance, Names, Services};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -38,6 +39,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     require_root()?;
     raise_open_files();
     let mut stop = Stop::listen()?;
+    let hooks = home.webhooks()?;
     let node = Node::take(home).await?;
     let listener = bind(arguments.listen, "--listen").await?;
     let address = listener.local_addr()?;
@@ -81,6 +83,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         let lifecycle = lifecycle.clone();
         tokio::spawn(async move { lifecycle.keep_reconciled().await })
     };
+    let told = tokio::spawn(deliver(node.database.clone(), node.fence.clone(), hooks));
 
     plane.become_ready();
     announce(&Announcement {
@@ -118,6 +121,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     if tokio::time::timeout(POOLS_BOUND, pools).await.is_err() {
         tracing::warn!("members of pools are left to the next start");
     }
+    told.abort();
     node.database.close().await;
     ended.context("cannot accept connections any more")?;
     Ok(ExitCode::SUCCESS)

@@ -112,12 +112,75 @@ fn doctor_names_what_is_missing_and_how_to_add_it() {
     );
 }
 
-/// What `gc` says, with the space it cannot know exactly left out.
+/// What `gc` says, with the space it cannot know exactly left out. What it lists is
+/// what it counts.
 fn gc(home: &TestHome, options: &[&str]) -> Value {
     let mut swept = home.atoll(["gc", "--json"]).and(options).finish().json();
     let bytes = swept["disk_bytes"].take().as_u64().unwrap();
     swept["disk_bytes"] = json!(bytes > 0);
+    let object = swept.as_object_mut().unwrap();
+    let items = object.remove("items").unwrap();
+    let items = items.as_array().unwrap();
+    let sum: u64 = items.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(object.remove("bytes").unwrap(), sum);
+    for (kind, count) in [
+        ("sandbox", "sandboxes"),
+        ("interface", "interfaces"),
+        ("record", "records"),
+        ("layer", "layers"),
+        ("file", "files"),
+    ] {
+        let listed = items.iter().filter(|one| one["kind"] == kind).count();
+        assert_eq!(object[count], listed, "{kind}");
+    }
     swept
+}
+
+#[test]
+fn a_dry_run_names_exactly_what_a_real_one_removes() {
+    let home = home_for_builds();
+    home.run(["gc"]).succeeded();
+    home.python("print(1)").succeeded();
+    let orphan = home
+        .path()
+        .join("layers")
+        .join(format!("sha256-{}", "0".repeat(64)));
+    let guest = home.path().join("guest/00000000");
+    for directory in [&orphan, &guest] {
+        fs::create_dir_all(directory).unwrap();
+        fs::write(directory.join("file"), vec![1; 100_000]).unwrap();
+    }
+    let record = json!({
+        "digest": format!("sha256:{}", "0".repeat(64)), "bytes": 1, "files": 1,
+        "blob": format!("sha256:{}", "1".repeat(64)), "blob_bytes": 5,
+    });
+    fs::write(orphan.with_extension("json"), record.to_string()).unwrap();
+    let items = |options: &[&str]| {
+        let options = [options, &["--older-than", "1ms"]].concat();
+        let swept = home.atoll(["gc", "--json"]).and(options).finish().json();
+        let items = swept["items"].as_array().unwrap().iter();
+        // What others interrupted at this moment may be among it.
+        let own = items.filter(|one| one["kind"] != "sandbox" && one["kind"] != "interface");
+        own.cloned().collect::<Vec<_>>()
+    };
+    let shown = items(&["--dry-run"]);
+    let kinds: Vec<&str> = shown
+        .iter()
+        .map(|one| one["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["record", "disk", "file", "layer"], "{shown:#?}");
+    assert!(
+        shown.iter().all(|one| one["bytes"].as_u64() > Some(0)),
+        "{shown:#?}"
+    );
+    assert!(
+        orphan.exists() && guest.exists(),
+        "a dry run removes nothing"
+    );
+    assert_eq!(items(&["--dry-run"]), shown);
+    assert_eq!(items(&[]), shown);
+    assert!(!orphan.exists() && !guest.exists());
+    assert_eq!(items(&["--dry-run"]), Vec::<Value>::new());
 }
 
 #[test]
@@ -163,7 +226,7 @@ fn gc_removes_what_is_old_and_keeps_what_is_not() {
         "and comes back"
     );
     let shown = home.run(["gc"]).succeeded();
-    assert_eq!(shown.lines().count(), 6, "{shown}");
+    assert_eq!(shown.lines().count(), 7, "{shown}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl World {
         let row = self.database.sandbox(caller.tenant, id.as_str()).await;
         let expected = row.unwrap().unwrap().expected();
         self.database
-            .bury_sandbox(&self.fence, id.as_str(), expected, now_ms(), "{}")
+            .bury_sandbox(&self.fence, id.as_str(), expected, now_ms(), "{}", &[])
             .await
             .unwrap();
         self.access.end_sandbox(id);
@@ -277,4 +277,21 @@ async fn who_comes_without_a_token_is_told_of_the_end() {
     let polled =
         std::future::poll_fn(|context| std::task::Poll::Ready(goes_on.as_mut().poll(context)));
     assert!(polled.await.is_pending());
+}
+
+#[tokio::test]
+async fn who_follows_without_a_sandbox_is_told_when_the_key_is_over() {
+    let world = World::new().await;
+    let (_, caller) = world.key("a").await;
+    let lifeline = world.access.lifeline_of(caller.key).await.unwrap();
+    let waiting = tokio::spawn(tokio::time::timeout(BOUND, lifeline.broken()));
+    // Another process revokes it.
+    let other = Identity::open(world.home.path(), open(world.home.path()).await)
+        .await
+        .unwrap();
+    other.keys.revoke(caller.key).await.unwrap();
+    world.access.refresh().await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), Over::KeyRevoked);
+    let again = world.access.lifeline_of(caller.key).await;
+    assert!(matches!(again, Err(GrantError::NotFound)), "{again:?}");
 }

@@ -2,6 +2,7 @@
 //! `E2B_API_KEY` and its like name, else the one of this home.
 
 mod create;
+mod events;
 mod exec;
 mod inspect;
 mod kill;
@@ -22,6 +23,7 @@ use crate::failure::Hinted;
 use crate::home::Home;
 
 pub(crate) use create::create;
+pub(crate) use events::events;
 pub(crate) use exec::exec;
 pub(crate) use inspect::inspect;
 pub(crate) use kill::kill;
