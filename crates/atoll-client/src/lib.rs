@@ -49,8 +49,7 @@ pub use atoll_guest_client::{
 };
 pub use atoll_protocol::rest::{
     ListedSandbox, OnTimeout, Pool, PoolMode, SandboxDetail, SandboxEvent, SandboxLogEntry,
-    SandboxMetric,
-    SandboxState, SnapshotInfo,
+    SandboxMetric, SandboxState, SnapshotInfo,
 };
 pub use client::Client;
 pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};
