@@ -16,6 +16,7 @@ use super::member::{AGE_MAX, Member, still_proves};
 use super::{Failure, Pool, Pools};
 use crate::LiveSandbox;
 use crate::lifecycle::create::chain;
+use crate::lifecycle::event::PoolEvent;
 use crate::lifecycle::{Lifecycle, Shared};
 use crate::templates::Template;
 
@@ -120,12 +121,17 @@ impl Shared {
         };
         self.pools.with(index, |pool| pool.starting += 1);
         let made = Member::make(self, template, booked).await;
-        self.pools.with(index, |pool| {
+        let full = self.pools.with(index, |pool| {
             pool.starting -= 1;
             match made {
                 Ok(member) => {
                     pool.failure = None;
                     pool.ready.push_back(member);
+                    pool.added += 1;
+                    (pool.lacks(Instant::now()) == 0).then(|| {
+                        let name = pool.settings.template.name.clone();
+                        (name, pool.ready.len(), std::mem::take(&mut pool.added))
+                    })
                 }
                 Err(error) => {
                     let text = chain(&error);
@@ -134,9 +140,18 @@ impl Shared {
                         pool.settings.template.name
                     );
                     pool.failed(text);
+                    None
                 }
             }
         });
+        if let Some((template, members, added)) = full.flatten() {
+            self.tell_of_pool(PoolEvent::Refilled {
+                template: &template,
+                members,
+                added,
+            })
+            .await;
+        }
         if self.booking.waiting() > 0 {
             // Somebody came while it was made.
             self.pools.make_room(&limits);
@@ -174,6 +189,12 @@ impl Shared {
         if let (Some(member), Err(error)) = (useless.flatten(), &proven) {
             tracing::warn!("member {id} is of no use and replaced: {}", chain(error));
             self.pools.changed.notify_one();
+            self.tell_of_pool(PoolEvent::MemberReplaced {
+                template: template.name.as_str(),
+                member: &id,
+                reason: &chain(error),
+            })
+            .await;
             member.end().await;
         }
     }

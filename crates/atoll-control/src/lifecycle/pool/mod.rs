@@ -97,6 +97,8 @@ struct Pool {
     /// The one that waits longest first.
     ready: VecDeque<Member>,
     starting: usize,
+    /// Members that were made since it was last told to be full.
+    added: usize,
     claimed: u64,
     missed: u64,
     replaced: u64,
@@ -127,6 +129,7 @@ impl Pools {
             template: None,
             ready: VecDeque::new(),
             starting: 0,
+            added: 0,
             claimed: 0,
             missed: 0,
             replaced: 0,
