@@ -33,7 +33,7 @@ const REASON_CHARACTERS_MAX: usize = 1024;
 
 /// What happened to a pool. It is no tenant's, so only the operator is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PoolEvent<'a> {
+pub(super) enum PoolEvent<'a> {
     /// It has as many members as it should.
     Refilled {
         /// Of which template.
@@ -192,11 +192,6 @@ impl Lifecycle {
         let foundation = &self.shared.foundation;
         let lifeline = foundation.access.lifeline_of(caller.key).await?;
         Ok((foundation.database.event_news(), lifeline))
-    }
-
-    /// Stores what happened to a pool.
-    pub async fn tell_of_pool(&self, event: PoolEvent<'_>) {
-        self.shared.tell_of_pool(event).await;
     }
 }
 

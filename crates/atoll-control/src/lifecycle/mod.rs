@@ -84,7 +84,6 @@ pub use booking::{Full, HostCapacity, Resource};
 pub use connect::Found;
 pub use create::Created;
 pub use error::{CreateError, OperationError};
-pub use event::PoolEvent;
 pub use pause::PauseCondition;
 pub use pool::{PoolSettings, PoolSize, PoolView};
 pub use restart::{Reconciled, RestartError};
