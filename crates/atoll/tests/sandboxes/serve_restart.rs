@@ -105,7 +105,9 @@ fn a_sandbox_that_dies_under_a_server_is_noticed_at_once() {
         (server.get(&id).status == 404).then_some(())
     });
     // Nobody reaches it before that is written.
-    eventually("lists without it", || server.listed("").is_empty().then_some(()));
+    eventually("lists without it", || {
+        server.listed("").is_empty().then_some(())
+    });
     eventually("its removal", || server.leased().is_empty().then_some(()));
 }
 
