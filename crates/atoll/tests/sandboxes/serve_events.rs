@@ -71,8 +71,8 @@ fn every_kind_of_event_is_told_once_with_what_is_recorded() {
     let forked = post("/fork", json!({"count": 1, "timeout": 300}));
     assert!(forked.status < 300, "{forked:#?}");
     let fork = eventually("the fork", || {
-        let listed = server.listed("").into_iter();
-        listed.filter(|other| *other != id).next_back()
+        let mut listed = server.listed("").into_iter();
+        listed.rfind(|other| *other != id)
     });
     server.kill(&fork).expect(204);
     server.crash();
