@@ -153,7 +153,7 @@ pub static ALIASES: &[Tool] = &[
 
 /// The alias of that name.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Tool> {
+pub(crate) fn find(name: &str) -> Option<&'static Tool> {
     ALIASES.iter().find(|tool| tool.name == name)
 }
 
@@ -261,7 +261,14 @@ fn timeout(millis: Option<u64>) -> Result<Duration, ToolError> {
 
 fn memory_mib(text: &str) -> Result<u64, ToolError> {
     let upper = text.trim().to_ascii_uppercase();
-    let units = [("GIB", 1024), ("GB", 1024), ("G", 1024), ("MIB", 1), ("MB", 1), ("M", 1)];
+    let units = [
+        ("GIB", 1024),
+        ("GB", 1024),
+        ("G", 1024),
+        ("MIB", 1),
+        ("MB", 1),
+        ("M", 1),
+    ];
     let parsed = units.iter().find_map(|(unit, mib)| {
         let number: u64 = upper.strip_suffix(unit)?.trim().parse().ok()?;
         number.checked_mul(*mib)
@@ -284,7 +291,10 @@ fn cpu_milli(text: &str) -> Result<u64, ToolError> {
     cpus.filter(|cpus| (0.01..=1024.0).contains(cpus))
         .map(|cpus| (cpus * 1000.0).round() as u64)
         .ok_or_else(|| {
-            ToolError::arguments(format!("`cpu` cannot be {text:?}"), "write for example `0.5`")
+            ToolError::arguments(
+                format!("`cpu` cannot be {text:?}"),
+                "write for example `0.5`",
+            )
         })
 }
 
@@ -318,7 +328,9 @@ mod tests {
         assert_eq!(schema["properties"]["language"]["enum"], languages);
         for alias in ALIASES {
             let example = (alias.example)();
-            let Value::Object(example) = example else { panic!() };
+            let Value::Object(example) = example else {
+                panic!()
+            };
             match alias.name {
                 "executeCode" => drop(parse::<ExecuteCode>(example).unwrap()),
                 "terminal" => drop(parse::<Terminal>(example).unwrap()),

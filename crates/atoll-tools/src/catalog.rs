@@ -22,9 +22,7 @@ macro_rules! tool {
             arguments: schema::<$arguments>,
             result: schema::<$result>,
             example: || json!($example),
-            run: |call, arguments| {
-                Box::pin(async move { $run(call, parse(arguments)?).await })
-            },
+            run: |call, arguments| Box::pin(async move { $run(call, parse(arguments)?).await }),
         }
     };
 }
@@ -134,7 +132,7 @@ pub static TOOLS: &[Tool] = &[
 
 /// The tool of that name.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Tool> {
+pub(crate) fn find(name: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| tool.name == name)
 }
 
@@ -148,8 +146,20 @@ mod tests {
 
     /// Whether `value` is what `schema` says, for the few words that ours use.
     pub(crate) fn fits(schema: &Value, value: &Value) -> Result<(), String> {
-        let words = ["type", "properties", "required", "additionalProperties", "items", "enum",
-            "description", "default", "minimum", "maximum", "minItems", "maxItems"];
+        let words = [
+            "type",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "enum",
+            "description",
+            "default",
+            "minimum",
+            "maximum",
+            "minItems",
+            "maxItems",
+        ];
         let object = schema.as_object().ok_or("a schema is an object")?;
         if let Some(word) = object.keys().find(|key| !words.contains(&key.as_str())) {
             return Err(format!("unknown word `{word}` in {schema}"));
@@ -159,7 +169,10 @@ mod tests {
         {
             return Err(format!("{value} is none of {allowed:?}"));
         }
-        let kind = object.get("type").and_then(Value::as_str).ok_or("no type")?;
+        let kind = object
+            .get("type")
+            .and_then(Value::as_str)
+            .ok_or("no type")?;
         let is_right = match kind {
             "object" => value.is_object(),
             "array" => value.is_array(),
@@ -177,7 +190,12 @@ mod tests {
                 let none = Map::new();
                 let properties = object.get("properties").and_then(Value::as_object);
                 let properties = properties.unwrap_or(&none);
-                for name in object.get("required").and_then(Value::as_array).into_iter().flatten() {
+                for name in object
+                    .get("required")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                {
                     let name = name.as_str().unwrap_or_default();
                     if !fields.contains_key(name) {
                         return Err(format!("`{name}` is missing"));
@@ -208,7 +226,11 @@ mod tests {
         for tool in TOOLS {
             let is_name = |char: char| char.is_ascii_lowercase() || char == '_';
             assert!(tool.name.chars().all(is_name), "{}", tool.name);
-            assert!((20..=1024).contains(&tool.description.len()), "{}", tool.name);
+            assert!(
+                (20..=1024).contains(&tool.description.len()),
+                "{}",
+                tool.name
+            );
             for (argument, schema) in (tool.arguments)()["properties"].as_object().unwrap() {
                 let description = schema["description"].as_str().unwrap_or_default();
                 assert!(!description.is_empty(), "{}.{argument}", tool.name);
@@ -233,7 +255,15 @@ mod tests {
         for tool in TOOLS {
             for schema in [(tool.arguments)(), (tool.result)()] {
                 let text = Value::Object(schema.clone()).to_string();
-                for word in ["$ref", "$defs", "anyOf", "oneOf", "allOf", "\"null\"", "\"format\""] {
+                for word in [
+                    "$ref",
+                    "$defs",
+                    "anyOf",
+                    "oneOf",
+                    "allOf",
+                    "\"null\"",
+                    "\"format\"",
+                ] {
                     assert!(!text.contains(word), "{}: {word} in {text}", tool.name);
                 }
                 assert_eq!(schema["type"], "object", "{}", tool.name);

@@ -97,8 +97,8 @@ impl Shown {
 
 /// Shortens a text if it has to be.
 pub(crate) fn cut(text: &str) -> Shown {
-    let is_short = text.len() <= HEAD_CHARS + TAIL_CHARS
-        || text.chars().count() <= HEAD_CHARS + TAIL_CHARS;
+    let is_short =
+        text.len() <= HEAD_CHARS + TAIL_CHARS || text.chars().count() <= HEAD_CHARS + TAIL_CHARS;
     if is_short {
         return Shown {
             head: text.to_owned(),
@@ -229,7 +229,8 @@ mod tests {
 
     #[test]
     fn what_is_meant_for_a_terminal_is_left_out() {
-        let text = "\u{1b}[31mred\u{1b}[0m \u{1b}]0;title\u{7}a\u{8}b\r\n 10%\r 50%\r100%\nend\u{1b}";
+        let text =
+            "\u{1b}[31mred\u{1b}[0m \u{1b}]0;title\u{7}a\u{8}b\r\n 10%\r 50%\r100%\nend\u{1b}";
         assert_eq!(plain(text), "red ab\n100%\nend");
     }
 

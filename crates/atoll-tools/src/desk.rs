@@ -41,7 +41,10 @@ pub(crate) struct Plot {
 impl Plot {
     pub(crate) fn uri(&self) -> String {
         let kind = self.mime_type.rsplit('/').next().unwrap_or_default();
-        format!("atoll://sandbox/{}/plots/{}.{kind}", self.sandbox, self.number)
+        format!(
+            "atoll://sandbox/{}/plots/{}.{kind}",
+            self.sandbox, self.number
+        )
     }
 }
 
@@ -129,11 +132,7 @@ impl Desk {
     }
 
     /// The sandbox that belongs to a name, which is made if there is none.
-    pub(crate) async fn named_place(
-        &self,
-        name: &str,
-        wanted: Wanted,
-    ) -> Result<Place, ToolError> {
+    pub(crate) async fn named_place(&self, name: &str, wanted: Wanted) -> Result<Place, ToolError> {
         if name.is_empty() || name.chars().count() > NAME_CHARS_MAX {
             return Err(ToolError::arguments(
                 format!("a session's name has 1 to {NAME_CHARS_MAX} characters"),
@@ -152,11 +151,7 @@ impl Desk {
         }
     }
 
-    async fn default_place(
-        &self,
-        name: Option<&str>,
-        wanted: Wanted,
-    ) -> Result<Place, ToolError> {
+    async fn default_place(&self, name: Option<&str>, wanted: Wanted) -> Result<Place, ToolError> {
         let _making = self.making.lock().await;
         let known = {
             let inner = self.inner();
@@ -291,12 +286,7 @@ impl Desk {
     }
 
     /// Keeps a plot, and says where it can be read again.
-    pub(crate) fn keep_plot(
-        &self,
-        sandbox: &str,
-        mime_type: &'static str,
-        data: &str,
-    ) -> Plot {
+    pub(crate) fn keep_plot(&self, sandbox: &str, mime_type: &'static str, data: &str) -> Plot {
         let mut inner = self.inner();
         inner.plots_drawn += 1;
         let plot = Plot {

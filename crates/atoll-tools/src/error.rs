@@ -97,11 +97,7 @@ pub struct ToolError {
 
 impl ToolError {
     /// An error of that kind.
-    pub fn new(
-        code: ErrorCode,
-        cause: impl Into<String>,
-        remediation: impl Into<String>,
-    ) -> Self {
+    pub fn new(code: ErrorCode, cause: impl Into<String>, remediation: impl Into<String>) -> Self {
         Self {
             code,
             cause: cause.into(),

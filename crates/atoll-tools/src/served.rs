@@ -69,7 +69,11 @@ impl ServedWorkplace {
             allow_internet_access: wanted.internet,
             ..CreateOptions::template(wanted.template.unwrap_or_else(|| self.template.clone()))
         };
-        let sandbox = self.client.create(&options).await.map_err(|error| of_create(&error))?;
+        let sandbox = self
+            .client
+            .create(&options)
+            .await
+            .map_err(|error| of_create(&error))?;
         if wanted.timeout.is_none() {
             let now = Instant::now();
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,20 +121,25 @@ impl Workplace for ServedWorkplace {
             let mut pages = self.client.list(&ListOptions::default());
             let mut listed = Vec::new();
             while listed.len() < LISTED_MAX {
-                let page = pages.next_page().await.map_err(|error| of_sandbox("", &error))?;
+                let page = pages
+                    .next_page()
+                    .await
+                    .map_err(|error| of_sandbox("", &error))?;
                 let Some(page) = page.filter(|page| !page.is_empty()) else {
                     break;
                 };
-                listed.extend(page.into_iter().map(|one| Listed {
-                    state: serde_json::to_value(one.state)
-                        .ok()
-                        .and_then(|state| state.as_str().map(str::to_owned))
-                        .unwrap_or_default(),
-                    id: one.sandbox_id,
-                    template: one.alias.unwrap_or(one.template_id),
-                    started_at: Some(one.started_at),
-                    end_at: Some(one.end_at),
-                    metadata: one.metadata,
+                listed.extend(page.into_iter().map(|one| {
+                    Listed {
+                        state: serde_json::to_value(one.state)
+                            .ok()
+                            .and_then(|state| state.as_str().map(str::to_owned))
+                            .unwrap_or_default(),
+                        id: one.sandbox_id,
+                        template: one.alias.unwrap_or(one.template_id),
+                        started_at: Some(one.started_at),
+                        end_at: Some(one.end_at),
+                        metadata: one.metadata,
+                    }
                 }));
             }
             listed.truncate(LISTED_MAX);
@@ -179,10 +188,9 @@ impl Workplace for ServedWorkplace {
 
 fn of_create(error: &ClientError) -> ToolError {
     match error {
-        ClientError::NotFound(what) => ToolError::arguments(
-            what.clone(),
-            "name a template that is built on this server",
-        ),
+        ClientError::NotFound(what) => {
+            ToolError::arguments(what.clone(), "name a template that is built on this server")
+        }
         ClientError::RateLimited(_) => ToolError::new(
             ErrorCode::QuotaExceeded,
             error.to_string(),

@@ -93,9 +93,5 @@ pub trait Workplace: Send + Sync + 'static {
     fn keep<'a>(&'a self, id: &'a str, busy: Duration) -> Promise<'a, ()>;
 
     /// How a port of one is reached.
-    fn preview<'a>(
-        &'a self,
-        id: &'a str,
-        port: u16,
-    ) -> Promise<'a, Result<Preview, ToolError>>;
+    fn preview<'a>(&'a self, id: &'a str, port: u16) -> Promise<'a, Result<Preview, ToolError>>;
 }

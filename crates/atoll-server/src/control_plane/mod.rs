@@ -50,6 +50,7 @@ use atoll_control::identity::Keys;
 use atoll_control::lifecycle::Lifecycle;
 use atoll_store::db::Database;
 
+pub(crate) use authentication::{Asker, authenticate};
 pub use routes::{ROUTES, Route, Rule, router};
 
 /// What the control plane asks.

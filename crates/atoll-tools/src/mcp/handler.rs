@@ -76,8 +76,8 @@ impl ServerHandler for Handler {
             .enable_tools()
             .enable_resources()
             .build();
-        let implementation = Implementation::new("atoll", env!("CARGO_PKG_VERSION"))
-            .with_title("Atoll sandboxes");
+        let implementation =
+            Implementation::new("atoll", env!("CARGO_PKG_VERSION")).with_title("Atoll sandboxes");
         ServerConfig::new(capabilities)
             .with_server_info(implementation)
             .with_instructions(INSTRUCTIONS)

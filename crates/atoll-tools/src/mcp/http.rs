@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full as FullBody};
@@ -86,7 +86,7 @@ impl HttpService {
     pub async fn answer<B>(
         &self,
         principal: &Principal,
-        workplace: impl Fn() -> Result<Arc<dyn Workplace>, ToolError>,
+        workplace: impl Fn() -> Result<Arc<dyn Workplace>, ToolError> + Sync,
         mut request: Request<B>,
     ) -> McpResponse
     where
@@ -97,12 +97,9 @@ impl HttpService {
             let workplace = workplace().map_err(NoDesk::Workplace)?;
             Ok(Arc::new(Desk::new(workplace)))
         };
-        let text = |name: &str| {
-            let value = request.headers().get(name)?;
-            Some(value.to_str().unwrap_or_default().to_owned())
-        };
-        let is_stateless = text(PROTOCOL_VERSION).is_some_and(|it| it.as_str() >= WITHOUT_SESSIONS);
-        let session = text(SESSION_ID);
+        let version = text(request.headers(), PROTOCOL_VERSION);
+        let is_stateless = version.is_some_and(|version| version.as_str() >= WITHOUT_SESSIONS);
+        let session = text(request.headers(), SESSION_ID);
         if let Some(session) = session {
             let Some(desk) = self.sessions.find(&session, principal) else {
                 return missing();
@@ -194,6 +191,11 @@ impl HttpService {
             desk.close().await;
         }
     }
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    let value = headers.get(name)?;
+    Some(value.to_str().unwrap_or_default().to_owned())
 }
 
 fn refused(error: &NoDesk) -> McpResponse {

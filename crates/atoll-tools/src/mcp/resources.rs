@@ -20,7 +20,10 @@ const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
 pub(super) fn list(desk: &Desk) -> Vec<Resource> {
     let plots = desk.plots().into_iter().map(|plot| {
         Resource::new(plot.uri(), format!("plot {}", plot.number))
-            .with_description(format!("A picture that code drew in sandbox {}", plot.sandbox))
+            .with_description(format!(
+                "A picture that code drew in sandbox {}",
+                plot.sandbox
+            ))
             .with_mime_type(plot.mime_type)
     });
     plots.collect()
@@ -47,7 +50,9 @@ fn missing(uri: &str) -> ToolError {
 }
 
 pub(super) async fn read(call: &Call, uri: &str) -> Result<ReadResourceResult, ToolError> {
-    let rest = uri.strip_prefix("atoll://sandbox/").ok_or_else(|| missing(uri))?;
+    let rest = uri
+        .strip_prefix("atoll://sandbox/")
+        .ok_or_else(|| missing(uri))?;
     let (id, rest) = rest.split_once('/').ok_or_else(|| missing(uri))?;
     if rest.starts_with("plots/") {
         let plots = call.desk.plots();
@@ -60,12 +65,18 @@ pub(super) async fn read(call: &Call, uri: &str) -> Result<ReadResourceResult, T
     }
     let path = rest.strip_prefix("files/").ok_or_else(|| missing(uri))?;
     let path = percent_decode_str(path).decode_utf8();
-    let path = format!("/{}", path.map_err(|_| missing(uri))?.trim_start_matches('/'));
+    let path = format!(
+        "/{}",
+        path.map_err(|_| missing(uri))?.trim_start_matches('/')
+    );
     let place = call.desk.place(Some(id)).await?;
     let entry = files::file(call, &place, &path).await?;
     if entry.size > FILE_BYTES_MAX {
         return Err(ToolError::arguments(
-            format!("`{path}` has {} bytes; a resource has at most {FILE_BYTES_MAX}", entry.size),
+            format!(
+                "`{path}` has {} bytes; a resource has at most {FILE_BYTES_MAX}",
+                entry.size
+            ),
             "read it in parts with the tool `read_file`",
         ));
     }

@@ -6,18 +6,43 @@
 //! when nobody used it for a while.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::desk::Desk;
 
 /// Who a request comes from. A session is bound to it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Principal {
-    /// Whose sandboxes it may use.
-    pub tenant: String,
-    /// Which key it showed.
-    pub key: String,
+    tenant: String,
+    key: String,
+}
+
+impl Principal {
+    /// A caller by whose sandboxes it may use, and the key that it showed.
+    #[must_use]
+    pub fn new(tenant: impl Into<String>, key: impl Into<String>) -> Self {
+        Self {
+            tenant: tenant.into(),
+            key: key.into(),
+        }
+    }
+
+    /// The key, to be looked at again.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Debug for Principal {
+    /// Without the key.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Principal")
+            .field("tenant", &self.tenant)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How many sessions there may be, and for how long.
@@ -212,10 +237,7 @@ mod tests {
     }
 
     fn principal(tenant: &str, key: &str) -> Principal {
-        Principal {
-            tenant: tenant.to_owned(),
-            key: key.to_owned(),
-        }
+        Principal::new(tenant, key)
     }
 
     #[tokio::test]

@@ -113,7 +113,10 @@ pub(crate) async fn told(
         End::Exited(_) => return Ok(outcome),
         End::Timeout => ToolError::new(
             ErrorCode::Timeout,
-            format!("the command ran longer than {} s and was killed", limit.as_secs_f64()),
+            format!(
+                "the command ran longer than {} s and was killed",
+                limit.as_secs_f64()
+            ),
             "allow more with `timeout`, or use `start_process` for what goes on",
         ),
         End::Lost(error) => call.desk.judge(place, ToolError::of_guest(&error)).await,

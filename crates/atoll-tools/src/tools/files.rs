@@ -146,7 +146,14 @@ pub(crate) async fn read(call: &Call, arguments: Read) -> Answer {
         let bytes = part(call, &place, path, 0, entry.size).await?;
         return Ok(shown_as_picture(&place, path, &entry, mime_type, &bytes));
     }
-    let bytes = part(call, &place, path, offset, length.min(entry.size.saturating_sub(offset))).await?;
+    let bytes = part(
+        call,
+        &place,
+        path,
+        offset,
+        length.min(entry.size.saturating_sub(offset)),
+    )
+    .await?;
     let (content, encoding, taken) = written(&bytes, offset + (bytes.len() as u64) < entry.size);
     let next = offset + taken as u64;
     let content = Content {
@@ -160,7 +167,10 @@ pub(crate) async fn read(call: &Call, arguments: Read) -> Answer {
     };
     let mut text = match encoding {
         Encoding::Utf8 => content.content.clone(),
-        Encoding::Base64 => format!("[{} bytes that are no text, in base64]\n{}", taken, content.content),
+        Encoding::Base64 => format!(
+            "[{} bytes that are no text, in base64]\n{}",
+            taken, content.content
+        ),
     };
     if let Some(next) = content.next_offset {
         super::execute_command::separate(&mut text);
@@ -232,7 +242,12 @@ pub(crate) fn picture(path: &str) -> Option<&'static str> {
 pub(crate) async fn file(call: &Call, place: &Place, path: &str) -> Result<Entry, ToolError> {
     let entry = match place.guest.stat(path, None).await {
         Ok(entry) => entry,
-        Err(error) => return Err(call.desk.judge(place, ToolError::of_file(path, &error)).await),
+        Err(error) => {
+            return Err(call
+                .desk
+                .judge(place, ToolError::of_file(path, &error))
+                .await);
+        }
     };
     match entry.kind {
         EntryKind::Directory => Err(ToolError::arguments(
@@ -268,7 +283,10 @@ pub(crate) async fn part(
     match tokio::time::timeout(BOUND, reading).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(GuestError::Refused { status: 416, .. })) => Ok(Vec::new()),
-        Ok(Err(error)) => Err(call.desk.judge(place, ToolError::of_file(path, &error)).await),
+        Ok(Err(error)) => Err(call
+            .desk
+            .judge(place, ToolError::of_file(path, &error))
+            .await),
         Err(_) => Err(slow(path)),
     }
 }
@@ -345,7 +363,9 @@ pub(crate) async fn list(call: &Call, arguments: List) -> Answer {
         text.push_str(&format!("{:>10}  {}{slash}\n", entry.size, entry.path));
     }
     if left_out > 0 {
-        text.push_str(&format!("[… {left_out} more; list a directory below, or use `search_files` …]"));
+        text.push_str(&format!(
+            "[… {left_out} more; list a directory below, or use `search_files` …]"
+        ));
     }
     if text.is_empty() {
         text = format!("[`{path}` is empty]");
@@ -388,7 +408,10 @@ mod tests {
     #[test]
     fn a_character_that_was_cut_in_two_comes_with_the_next_part() {
         let bytes = "aé".as_bytes();
-        assert_eq!(written(&bytes[..2], true), ("a".to_owned(), Encoding::Utf8, 1));
+        assert_eq!(
+            written(&bytes[..2], true),
+            ("a".to_owned(), Encoding::Utf8, 1)
+        );
         assert_eq!(written(bytes, false), ("aé".to_owned(), Encoding::Utf8, 3));
         let (_, encoding, taken) = written(&[0xff, 0xfe, 0x00], true);
         assert_eq!((encoding, taken), (Encoding::Base64, 3));

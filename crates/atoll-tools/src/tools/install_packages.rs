@@ -59,7 +59,10 @@ pub(crate) async fn run(call: &Call, arguments: Arguments) -> Answer {
     let followed = follow(call, &place, command(manager, &packages), limit).await?;
     let outcome = told(call, &place, followed, limit).await?;
     let word = |name: &str| {
-        let word = outcome.structured.get(name).and_then(|value| value.as_str());
+        let word = outcome
+            .structured
+            .get(name)
+            .and_then(|value| value.as_str());
         word.unwrap_or_default().to_owned()
     };
     if outcome.structured["exit_code"] != 0 {
@@ -77,7 +80,9 @@ pub(crate) async fn run(call: &Call, arguments: Arguments) -> Answer {
         sandbox_id: place.id.clone(),
         manager,
         output: word("stdout") + &word("stderr"),
-        duration_ms: outcome.structured["duration_ms"].as_u64().unwrap_or_default(),
+        duration_ms: outcome.structured["duration_ms"]
+            .as_u64()
+            .unwrap_or_default(),
         packages,
     };
     Ok(Outcome {
@@ -114,7 +119,10 @@ fn check(packages: &[String]) -> Result<(), ToolError> {
 
 fn command(manager: Manager, packages: &[String]) -> Command {
     let (cmd, before): (&str, &[&str]) = match manager {
-        Manager::Pip => ("python3", &["-m", "pip", "install", "--no-input", "--quiet"]),
+        Manager::Pip => (
+            "python3",
+            &["-m", "pip", "install", "--no-input", "--quiet"],
+        ),
         Manager::Npm => ("npm", &["install", "--global", "--no-audit", "--no-fund"]),
         // The lists of packages are not part of templates.
         Manager::Apt => (
@@ -146,10 +154,30 @@ mod tests {
 
     #[test]
     fn names_of_packages_are_names_and_nothing_else() {
-        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let good = ["numpy==2.3.0", "requests[socks]>=2", "@scope/pkg@1.2.3", "libssl-dev", "g++"];
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let good = [
+            "numpy==2.3.0",
+            "requests[socks]>=2",
+            "@scope/pkg@1.2.3",
+            "libssl-dev",
+            "g++",
+        ];
         assert_eq!(check(&names(&good)), Ok(()));
-        for bad in ["", "--index-url=http://evil", "a b", "a;b", "$(id)", "./here", "/etc", "a\nb"] {
+        for bad in [
+            "",
+            "--index-url=http://evil",
+            "a b",
+            "a;b",
+            "$(id)",
+            "./here",
+            "/etc",
+            "a\nb",
+        ] {
             assert!(check(&names(&[bad])).is_err(), "{bad:?}");
         }
         assert!(check(&[]).is_err());

@@ -150,17 +150,15 @@ pub(crate) fn say_last_line(call: &Call, bytes: &[u8]) {
 #[derive(Debug)]
 pub(crate) struct Readable {
     pub(crate) text: String,
-    pub(crate) total_bytes: u64,
     pub(crate) full_output_path: Option<String>,
 }
 
 /// Shortens a stream; what does not fit is saved in the sandbox.
 pub(crate) async fn readable(place: &Place, stream: Collected, name: &str) -> Readable {
-    let (shown, total_bytes) = (stream.shown(), stream.total());
+    let shown = stream.shown();
     if !shown.is_cut() {
         return Readable {
             text: shown.text(""),
-            total_bytes,
             full_output_path: None,
         };
     }
@@ -177,7 +175,6 @@ pub(crate) async fn readable(place: &Place, stream: Collected, name: &str) -> Re
     };
     Readable {
         text: shown.text(&rest),
-        total_bytes,
         full_output_path: path,
     }
 }

@@ -165,7 +165,10 @@ pub(crate) async fn write(call: &Call, arguments: Write) -> Answer {
         Ok(Ok(())) => report(number, &process, wait).await,
         Ok(Err(error)) if process.ended(FIRST_WAIT).await => Err(ToolError::new(
             ErrorCode::ProcessNotFound,
-            format!("`{}` has ended and takes no input: {error}", arguments.process_id),
+            format!(
+                "`{}` has ended and takes no input: {error}",
+                arguments.process_id
+            ),
             "read its last output with `read_process`",
         )
         .into()),
@@ -201,7 +204,9 @@ async fn touch(call: &Call, process: &Watched) {
 }
 
 fn found(call: &Call, name: &str) -> Result<(u64, Arc<Watched>), ToolError> {
-    let number = name.strip_prefix('p').and_then(|digits| digits.parse().ok());
+    let number = name
+        .strip_prefix('p')
+        .and_then(|digits| digits.parse().ok());
     number
         .and_then(|number| Some((number, call.desk.process(number)?)))
         .ok_or_else(|| {

@@ -182,7 +182,10 @@ pub(crate) async fn in_place(
         Ok(Err(GuestError::Refused { message, .. })) => {
             let error = ToolError::new(
                 ErrorCode::Unsupported,
-                format!("`{}` code cannot run in this sandbox: {message}", language.as_str()),
+                format!(
+                    "`{}` code cannot run in this sandbox: {message}",
+                    language.as_str()
+                ),
                 "use `create_sandbox` with a template that has kernels (`code-interpreter-v1-slim`, \
                  or `code-interpreter-v1` for R and Java), or run a program with `execute_command`",
             );
@@ -334,9 +337,8 @@ fn shown(call: &Call, place: &Place, result: &CodeResult, images: &mut Vec<Image
     let text = result.markdown.as_ref().or(result.text.as_ref());
     let text = text.or(result.latex.as_ref()).cloned();
     let text = text.or_else(|| result.json.as_ref().map(ToString::to_string));
-    let text = text.map(|text| {
-        cut(&plain(&text)).text("print a part of it, or write it to a file")
-    });
+    let text =
+        text.map(|text| cut(&plain(&text)).text("print a part of it, or write it to a file"));
     Shown {
         is_main: result.is_main_result,
         text,
@@ -363,7 +365,9 @@ fn text(ran: &Ran, results_left_out: usize) -> String {
     }
     if results_left_out > 0 {
         separate(&mut text);
-        text.push_str(&format!("[… {results_left_out} more results are not shown …]"));
+        text.push_str(&format!(
+            "[… {results_left_out} more results are not shown …]"
+        ));
     }
     if let Some(error) = &ran.error {
         separate(&mut text);

@@ -200,5 +200,8 @@ pub(crate) async fn preview(call: &Call, arguments: PreviewUrl) -> Answer {
         headers: preview.headers,
         reach: preview.reach,
     };
-    answered(format!("{} ({})", previewed.url, previewed.reach), &previewed)
+    answered(
+        format!("{} ({})", previewed.url, previewed.reach),
+        &previewed,
+    )
 }

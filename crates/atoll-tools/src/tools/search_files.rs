@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_path_may_contain_what_separates() {
-        let one = parse("/home/user/a:1:b.py\0" .to_owned().as_str(), What::Text);
+        let one = parse("/home/user/a:1:b.py\0".to_owned().as_str(), What::Text);
         assert_eq!(one.path, "/home/user/a:1:b.py");
         let two = parse("/x:y\u{0}12:let a = 1:2", What::Text);
         let expected = Match {
