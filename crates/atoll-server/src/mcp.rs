@@ -20,7 +20,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::any;
+use axum::routing::get;
 
 use crate::control_plane::{Asker, ControlPlane, authenticate};
 
@@ -58,13 +58,13 @@ impl Mcp {
         })
     }
 
-    /// Its route, to be merged with those of the control plane.
-    pub fn router(self: &Arc<Self>) -> Router {
-        let guarded =
-            any(answer).route_layer(from_fn_with_state(Arc::clone(&self.plane), authenticate));
-        Router::new()
-            .route("/mcp", guarded)
-            .with_state(Arc::clone(self))
+    /// `router` with its route.
+    pub fn beside(self: &Arc<Self>, router: Router) -> Router {
+        let guarded = get(answer)
+            .post(answer)
+            .delete(answer)
+            .route_layer(from_fn_with_state(Arc::clone(&self.plane), authenticate));
+        router.route("/mcp", guarded.with_state(Arc::clone(self)))
     }
 
     /// Ends sessions that are over. Never returns.

@@ -8,9 +8,13 @@ use std::time::Duration;
 use atoll_guest_client::{ExitStatus, Process, ProcessEvent, ProcessInput};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 /// Bytes of output that wait for a reader; of more, the oldest are lost.
 pub(crate) const WAITING_BYTES_MAX: usize = 256 * 1024;
+
+/// When output pauses for so long, it is handed out.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How a process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,31 +101,39 @@ impl Watched {
 
     /// What came since the last time, at most `bytes_max`; waits for it for at
     /// most `patience`.
+    /// Output often comes in pieces: once there is some, it is waited until it pauses.
     pub(crate) async fn read(&self, bytes_max: usize, patience: Duration) -> News {
-        let end = tokio::time::Instant::now() + patience;
+        let begun = Instant::now();
+        let mut end = begun + patience;
         loop {
             let noticed = self.shared.news.notified();
             {
                 let mut heard = self.shared.heard();
-                if !heard.waiting.is_empty() || heard.condition != Condition::Running {
+                if heard.condition != Condition::Running || heard.waiting.len() >= bytes_max {
                     return take(&mut heard, bytes_max);
                 }
+                if !heard.waiting.is_empty() {
+                    end = end.min(Instant::now() + PAUSE).min(begun + patience);
+                }
             }
-            if tokio::time::timeout_at(end, noticed).await.is_err() {
+            if timeout_at(end, noticed).await.is_err() {
                 return take(&mut self.shared.heard(), bytes_max);
+            }
+            if begun.elapsed() < patience {
+                end = begun + patience;
             }
         }
     }
 
     /// Waits until it has ended, for at most `patience`.
     pub(crate) async fn ended(&self, patience: Duration) -> bool {
-        let end = tokio::time::Instant::now() + patience;
+        let end = Instant::now() + patience;
         loop {
             let noticed = self.shared.news.notified();
             if self.has_ended() {
                 return true;
             }
-            if tokio::time::timeout_at(end, noticed).await.is_err() {
+            if timeout_at(end, noticed).await.is_err() {
                 return self.has_ended();
             }
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use atoll_guest_client::GuestClient;
+use atoll_guest_client::{GuestClient, Lanes};
 
 use crate::error::ToolError;
 
@@ -43,6 +43,13 @@ pub struct Place {
     pub guest: GuestClient,
     /// Code.
     pub code: GuestClient,
+}
+
+impl Place {
+    /// A way for files that are never large enough to leave HTTP.
+    pub(crate) fn plain(&self) -> GuestClient {
+        self.guest.clone().with_lanes(Lanes::Never)
+    }
 }
 
 /// A sandbox in a list.

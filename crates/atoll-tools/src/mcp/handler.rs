@@ -7,7 +7,7 @@ use std::time::Duration;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
-    Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
     PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams,
     ReadResourceResponse, Resource, ServerCapabilities, ServerConfig, Tool as McpTool,
     ToolAnnotations,
@@ -23,6 +23,11 @@ use crate::{ALIASES, TOOLS};
 
 /// How often a client is told how far a call is, if it wants to know.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Where programs find code, cause and remediation of an error.
+const META_ERROR: &str = "atoll/error";
+/// And the structured result as far as there was one.
+const META_PARTIAL: &str = "atoll/partial";
 
 const INSTRUCTIONS: &str = "\
 Tools for running code and commands in isolated Linux sandboxes. A sandbox is made when the first tool \
@@ -227,13 +232,16 @@ fn told(answer: Answer) -> CallToolResult {
         }
         Err(Failure { error, partial }) => {
             let mut content = vec![ContentBlock::text(error.to_string())];
-            let mut structured = json!({ "error": error });
+            // Structured content is promised to fit the tool's schema, and some
+            // clients hold errors to that as well.
+            let mut meta = MetaObject::default();
+            meta.insert(META_ERROR.to_owned(), json!(error));
             if let Some(partial) = partial {
                 content.push(ContentBlock::text(partial.text));
-                structured["partial"] = partial.structured;
+                meta.insert(META_PARTIAL.to_owned(), partial.structured);
             }
             let mut result = CallToolResult::error(content);
-            result.structured_content = Some(structured);
+            result.meta = Some(meta);
             result
         }
     }

@@ -164,10 +164,18 @@ pub(crate) async fn readable(place: &Place, stream: Collected, name: &str) -> Re
     }
     let path = format!("{OUTPUTS}/{}-{name}.txt", uuid::Uuid::new_v4().simple());
     let kept = stream.into_kept();
-    let saving = place.guest.write_file(&path, None, Cursor::new(kept));
+    let guest = place.plain();
+    let saving = guest.write_file(&path, None, Cursor::new(kept));
     let path = match tokio::time::timeout(SAVE_BOUND, saving).await {
         Ok(Ok(())) => Some(path),
-        Ok(Err(_)) | Err(_) => None,
+        Ok(Err(error)) => {
+            tracing::warn!("long output was not saved in sandbox {}: {error}", place.id);
+            None
+        }
+        Err(_) => {
+            tracing::warn!("long output was not saved in sandbox {} in time", place.id);
+            None
+        }
     };
     let rest = match &path {
         Some(path) => format!("read more with `read_file` {path} and an `offset`"),

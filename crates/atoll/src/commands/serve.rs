@@ -91,7 +91,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         tokio::spawn(async move { mcp.keep_tidy().await })
     };
     let services = Services {
-        control: router(Arc::clone(&plane)).merge(mcp.router()),
+        control: mcp.beside(router(Arc::clone(&plane))),
         running: Arc::clone(&node.running),
         access: Arc::clone(&node.access),
         names: names

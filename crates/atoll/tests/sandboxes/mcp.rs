@@ -2,6 +2,7 @@
 //! should do.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::command::Running;
 use crate::harness::server::{Ask, Reply, Server};
-use crate::harness::{TestHome, binary, eventually, installed_clients, second_home};
+use crate::harness::{TestHome, binary, eventually, installed_clients, second_home, tier};
 
 /// A template of the tests that has kernels.
 const TEMPLATE: &str = "code-interpreter-v1-tiny";
@@ -69,6 +70,7 @@ fn holds(mut command: Command, home: &TestHome, variables: &[(&str, String)], ca
         .env("LANG", "C.UTF-8")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("ATOLL_HOME", home.path())
+        .env("ATOLL_ISOLATION", tier().to_string())
         .env("ATOLL_TEMPLATE", TEMPLATE)
         .envs(own)
         .output()
@@ -273,7 +275,23 @@ fn post(server: &Server, headers: &[(&'static str, &str)], body: &str) -> Reply 
         headers: all,
         body: Some(body.as_bytes().to_vec()),
     };
-    server.send(&ask).unwrap()
+    let mut text = Vec::new();
+    let mut stream = server.open(&ask).unwrap();
+    stream.read_to_end(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    // Streams come in pieces, each with its length; what they say is read as it is.
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let headers = head
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(": "));
+    Reply {
+        status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+        headers: headers
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
+        body: body.to_owned(),
+    }
 }
 
 /// Begins a session with a key, and returns its name.
@@ -295,7 +313,7 @@ fn a_session_is_its_keys_alone_and_ends_with_it() {
         .run(["key", "create", "--name", "agent", "--json"])
         .json();
     let key = made["key"].as_str().unwrap().to_owned();
-    let stranger = server.key_of("somebody else");
+    let stranger = server.key_of("somebody-else");
     let session = begun(&server, &key);
     let command = tool(
         "execute_command",

@@ -53,7 +53,7 @@ assert.match((await call('preview_url', { port: 8000, sandbox_id })).url, /^http
 await call('kill_sandbox', { sandbox_id })
 const packages = { manager: 'npm', packages: ['--no'] }
 const refused = await client.callTool({ name: 'install_packages', arguments: packages })
-assert.equal(refused.structuredContent.error.code, 'INVALID_ARGUMENTS')
+assert.equal(refused._meta['atoll/error'].code, 'INVALID_ARGUMENTS')
 held('every tool')
 
 const abort = new AbortController()

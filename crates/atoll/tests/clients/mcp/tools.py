@@ -53,7 +53,7 @@ class Caller:
     async def error(self, name, **arguments):
         result = await self.raw(name, arguments, **self.quiet())
         assert field(result, "is_error", "isError"), result
-        error = field(result, "structured_content", "structuredContent")["error"]
+        error = result.meta["atoll/error"]
         assert error["cause"] and error["remediation"], error
         return error["code"]
 
