@@ -16,7 +16,7 @@ use crate::progress::step;
 use crate::workspace;
 
 /// Virtual environments, and the Python packages in each, one per line with its version.
-const PYTHONS: [(&str, &str); 7] = [
+const PYTHONS: [(&str, &str); 8] = [
     ("python", "python/requirements.txt"),
     ("python-2.31", "python/requirements-2.31.txt"),
     ("python-1", "python/requirements-1.txt"),
@@ -24,6 +24,10 @@ const PYTHONS: [(&str, &str); 7] = [
     ("mcp-1.30", "python/requirements-mcp-1.30.txt"),
     ("mcp-2.3", "python/requirements-mcp-2.3.txt"),
     ("fastmcp", "python/requirements-fastmcp.txt"),
+    (
+        "fastapi-service",
+        "../../../../examples/fastapi-service/requirements.txt",
+    ),
 ];
 
 /// What `npm ci` reads.

@@ -391,7 +391,7 @@ impl Listed {
             EntryKind::File => "file",
             EntryKind::Directory => "directory",
             EntryKind::Symlink => "link",
-            _ => "other",
+            EntryKind::Other => "other",
         };
         Self {
             path: entry.path.harmless(),

@@ -100,9 +100,8 @@ pub(crate) async fn follow(
     };
     let deadline = started + timeout + GRACE;
     loop {
-        let event = match tokio::time::timeout_at(deadline, process.next()).await {
-            Ok(event) => event,
-            Err(_) => break,
+        let Ok(event) = tokio::time::timeout_at(deadline, process.next()).await else {
+            break;
         };
         match event {
             Ok(Some(ProcessEvent::Stdout(bytes) | ProcessEvent::Pty(bytes))) => {

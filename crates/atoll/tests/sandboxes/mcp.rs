@@ -172,6 +172,51 @@ fn the_typescript_client_calls_every_tool_in_http() {
     });
 }
 
+#[test]
+fn a_tool_loop_in_the_style_of_codecrucible_works() {
+    let home = second_home();
+    let example =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/codecrucible/agent.ts");
+    let mut command = node(home.work(), &example, "");
+    let atoll = format!("{} mcp --template base --aliases", binary().display());
+    let output = command
+        .env("ATOLL_MCP", atoll)
+        .env("ATOLL_HOME", home.path())
+        .env("ATOLL_ISOLATION", tier().to_string())
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "the primes below 100 add up to 1060\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    home.assert_nothing_left("after the example");
+}
+
+#[test]
+fn a_service_of_agents_works_with_sandboxes_in_place_of_its_host() {
+    let server = Server::start(second_home());
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/fastapi-service");
+    let url = format!("http://{}", server.address());
+    let output = Command::new(installed_clients().join("fastapi-service/bin/python"))
+        .arg("check.py")
+        .current_dir(example)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("E2B_API_KEY", &server.key)
+        .env("E2B_API_URL", &url)
+        .env("E2B_SANDBOX_URL", &url)
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "ok\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(server.leased(), Vec::<String>::new());
+}
+
 fn request(id: u64, method: &str, params: &Value) -> String {
     format!(
         "{}\n",
