@@ -155,10 +155,10 @@ app = FastAPI(title="Sandboxes for agents", lifespan=lifespan)
 async def create(wanted: NewSandbox) -> Sandbox:
     try:
         return await service.create(wanted)
-    except NotFoundException as error:
-        raise HTTPException(400, str(error)) from None
     except SandboxException as error:
-        raise HTTPException(503, str(error)) from None
+        # The SDK has no class of its own for a template that is not there.
+        is_wrong = str(error).startswith(("400", "404"))
+        raise HTTPException(400 if is_wrong else 503, str(error)) from None
 
 
 @app.get("/api/v1/sandboxes/{sandbox_id}")
