@@ -88,6 +88,12 @@ impl Sandbox {
         CodeInterpreter::new(&self.code)
     }
 
+    /// The client below [`Self::code`].
+    #[must_use]
+    pub fn code_guest(&self) -> &GuestClient {
+        &self.code
+    }
+
     /// Runs code to its end; without options, Python in the context that all
     /// such code shares.
     ///

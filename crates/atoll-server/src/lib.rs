@@ -5,6 +5,7 @@
 //! | [`listener`](Entrance) | sockets, connections and their bounds, stopping |
 //! | [`routing`](Names) | where a request goes: host names, headers, signed URLs |
 //! | [`control_plane`] | sandboxes as a whole: E2B's REST routes |
+//! | `mcp` | tools for MCP clients, at `/mcp` |
 //! | `data_plane` | the guest's port: who may call it, and the calls |
 //! | `proxy` | every other port of a sandbox |
 //! | [`webhooks`] | events, sent to those whom the operator names |
@@ -32,6 +33,7 @@ mod crowd;
 mod data_plane;
 mod leash;
 mod listener;
+mod mcp;
 mod proxy;
 mod routing;
 mod silence;
@@ -46,6 +48,7 @@ use app::App;
 
 pub use app::Services;
 pub use listener::{Bounds, Entrance};
+pub use mcp::{Mcp, McpSettings};
 pub use routing::{DomainError, Names};
 
 /// Answers on all entrances until `stop` comes, and then for as long as

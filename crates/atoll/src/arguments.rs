@@ -1,5 +1,6 @@
 //! The command line: names, defaults, help and examples.
 
+mod mcp;
 pub(crate) mod remote;
 mod repl;
 mod run;
@@ -13,6 +14,7 @@ use atoll_engine::{Cidr, Limits, NetworkPolicy, Tier};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
+pub(crate) use mcp::{McpArguments, ToolsArguments, ToolsFormat};
 pub(crate) use repl::ReplArguments;
 pub(crate) use run::RunArguments;
 
@@ -36,6 +38,7 @@ Examples:
   atoll repl                                   cells, one after the other
   atoll shell                                  a terminal in a fresh sandbox
   atoll serve                                  a server for E2B's SDKs and CLI
+  atoll mcp                                    tools for an MCP client, without a server
   atoll doctor                                 what this host offers, and what is missing"
 )]
 pub(crate) struct Arguments {
@@ -90,6 +93,10 @@ pub(crate) enum Command {
     Pool(remote::PoolArguments),
     /// Serve sandboxes to E2B's SDKs and CLI.
     Serve(ServeArguments),
+    /// Serve tools to an MCP client on standard streams, with sandboxes of its own.
+    Mcp(McpArguments),
+    /// Print the tools' schemas, for function-calling APIs.
+    Tools(ToolsArguments),
     /// Print the variables that lead E2B's clients to the server of this home.
     Env(EnvArguments),
     /// Stop the server of this home; its sandboxes live on.
@@ -125,6 +132,7 @@ impl Command {
             Self::Run(_)
             | Self::Repl(_)
             | Self::Serve(_)
+            | Self::Mcp(_)
             | Self::Template(_)
             | Self::Doctor(_)
             | Self::Selftest(_)
@@ -144,6 +152,7 @@ impl Command {
             | Self::Fork(_)
             | Self::Pool(_)
             | Self::Env(_)
+            | Self::Tools(_)
             | Self::Stop(_)
             | Self::Ca(_)
             | Self::Key(_)
@@ -214,7 +223,7 @@ impl From<Isolation> for Wish {
 }
 
 /// What a sandbox is made of, the same for every command that makes one.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct SandboxArguments {
     /// Template to start from [default: base; for cells code-interpreter-v1-slim].
     #[arg(long, short, value_name = "NAME")]

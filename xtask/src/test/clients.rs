@@ -1,5 +1,5 @@
-//! Clients that are not ours, for the protocol tests: E2B's SDKs and Connect's
-//! client, released versions and everything they need, each pinned.
+//! Clients that are not ours, for the protocol tests: E2B's SDKs, MCP's clients and
+//! Connect's, released versions and everything they need, each pinned.
 //!
 //! `target/clients/python…` are virtual environments, `target/clients/node` has
 //! the packages of npm and a link to Node, which comes from PyPI as well. What
@@ -16,11 +16,18 @@ use crate::progress::step;
 use crate::workspace;
 
 /// Virtual environments, and the Python packages in each, one per line with its version.
-const PYTHONS: [(&str, &str); 4] = [
+const PYTHONS: [(&str, &str); 8] = [
     ("python", "python/requirements.txt"),
     ("python-2.31", "python/requirements-2.31.txt"),
     ("python-1", "python/requirements-1.txt"),
     ("kernels", "python/requirements-kernels.txt"),
+    ("mcp-1.30", "python/requirements-mcp-1.30.txt"),
+    ("mcp-2.3", "python/requirements-mcp-2.3.txt"),
+    ("fastmcp", "python/requirements-fastmcp.txt"),
+    (
+        "fastapi-service",
+        "../../../../examples/fastapi-service/requirements.txt",
+    ),
 ];
 
 /// What `npm ci` reads.

@@ -31,7 +31,7 @@ pub(super) enum Retry {
 
 /// An error on its way to a client.
 #[derive(Debug, Clone)]
-pub(super) struct ApiError {
+pub(crate) struct ApiError {
     status: StatusCode,
     message: String,
     /// For programs, where the status says too little.

@@ -18,15 +18,15 @@ const NAME_LEN_MAX: usize = 128;
 
 /// Who asked, and with which key.
 #[derive(Debug, Clone)]
-pub(super) struct Asker {
+pub(crate) struct Asker {
     /// In whose name everything is looked for.
-    pub(super) caller: Caller,
+    pub(crate) caller: Caller,
     /// The key as it was presented.
-    pub(super) key: String,
+    pub(crate) key: String,
 }
 
 /// Lets a request through that carries a valid key.
-pub(super) async fn authenticate(
+pub(crate) async fn authenticate(
     State(plane): State<Plane>,
     mut request: Request,
     next: Next,

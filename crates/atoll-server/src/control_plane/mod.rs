@@ -54,6 +54,7 @@ use atoll_control::lifecycle::Lifecycle;
 use atoll_store::db::Database;
 use tokio::sync::watch;
 
+pub(crate) use authentication::{Asker, authenticate};
 pub use events::wire as wire_event;
 pub use routes::{ROUTES, Route, Rule, router};
 

@@ -9,6 +9,7 @@ mod interruption;
 mod isolation;
 mod key;
 mod local_tree;
+mod mcp;
 mod node;
 mod program;
 mod remote;
@@ -22,6 +23,7 @@ mod shell;
 mod stop;
 mod template;
 mod terminal_session;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -123,6 +125,11 @@ pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let home = Home::open(arguments.home)?.verbose(arguments.verbose);
             many_threads(serve::serve(&home, &options))
         }
+        Command::Mcp(options) => {
+            let home = Home::open(arguments.home)?.verbose(arguments.verbose);
+            many_threads(mcp::mcp(home, options))
+        }
+        Command::Tools(options) => tools::tools(&options),
         Command::Env(options) => env::env(&Home::without_sandboxes(arguments.home)?, &options),
         Command::Stop(options) => asynchronous(stop::stop(&Home::open(arguments.home)?, &options)),
         Command::Template(command) => {

@@ -15,11 +15,12 @@ use atoll_control::templates::TemplateCatalog;
 use atoll_server::control_plane::{ControlPlane, router};
 use atoll_server::tls::Certificates;
 use atoll_server::webhooks::deliver;
-use atoll_server::{Bounds, Entrance, Names, Services};
+use atoll_server::{Bounds, Entrance, Mcp, McpSettings, Names, Services};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::inputs::DEFAULT_CELL_TEMPLATE;
 use super::isolation;
 use super::node::Node;
 use super::template::ensure_template;
@@ -97,8 +98,13 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         let lifecycle = lifecycle.clone();
         tokio::spawn(async move { lifecycle.keep_pools().await })
     };
+    let mcp = Mcp::new(Arc::clone(&plane), mcp_settings(home, &url, names.as_ref()));
+    let tidied = {
+        let mcp = Arc::clone(&mcp);
+        tokio::spawn(async move { mcp.keep_tidy().await })
+    };
     let services = Services {
-        control: router(Arc::clone(&plane)),
+        control: mcp.beside(router(Arc::clone(&plane))),
         running: Arc::clone(&node.running),
         access: Arc::clone(&node.access),
         names: names
@@ -112,9 +118,12 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     let ended = atoll_server::serve(entrances, services, async {
         stop.next().await;
         plane.become_unready();
+        mcp.stop();
     });
     let ended = ended.await;
     drop(published);
+    tidied.abort();
+    mcp.close().await;
     fresh.abort();
     compared.abort();
     lifecycle.close_pools();
@@ -125,6 +134,38 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     node.database.close().await;
     ended.context("cannot accept connections any more")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the tools at `/mcp` reach this server, and which pages may call them.
+fn mcp_settings(home: &Home, url: &str, names: Option<&Named>) -> McpSettings {
+    let loopback = ["localhost", "127.0.0.1", "[::1]"];
+    let mut origins: Vec<String> = loopback
+        .iter()
+        .flat_map(|host| [format!("http://{host}:*"), format!("https://{host}:*")])
+        .collect();
+    if let Some(domain) = names.and_then(|named| named.names.domain()) {
+        // Not the names below it: pages of sandboxes are there.
+        origins.extend([
+            format!("https://{domain}:*"),
+            format!("https://api.{domain}:*"),
+        ]);
+    }
+    let path = home.path().to_owned();
+    McpSettings {
+        url: url.to_owned(),
+        is_encrypted: names.is_some(),
+        template: Arc::new(move || {
+            let built = TemplateCatalog::open(&path).ok().and_then(|catalog| {
+                let name = DEFAULT_CELL_TEMPLATE.parse().ok()?;
+                catalog.get(&name).ok().flatten()
+            });
+            match built {
+                Some(_) => DEFAULT_CELL_TEMPLATE.to_owned(),
+                None => DEFAULT_TEMPLATE.to_owned(),
+            }
+        }),
+        origins,
+    }
 }
 
 /// Lets this process have as many open files as it may: every sandbox and

@@ -30,6 +30,7 @@ mod isolation;
 mod kernel_interfaces;
 mod key;
 mod limits;
+mod mcp;
 mod monitor;
 mod network;
 mod notebook;

@@ -1,0 +1,348 @@
+//! One session of one client: its sandboxes, the processes that it started,
+//! and the plots that it has seen.
+//!
+//! A sandbox is made when a call needs one and names none. The desk's own
+//! sandboxes end with it: [`Desk::close`]. **Invariant**: nothing in it grows
+//! without a bound.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::{ErrorCode, ToolError};
+use crate::process::Watched;
+use crate::workplace::{Place, Wanted, Workplace};
+
+/// Sandboxes of one session.
+pub const SANDBOXES_MAX: usize = 16;
+/// Processes that one session follows, ended ones included until others need the room.
+pub const PROCESSES_MAX: usize = 32;
+/// Plots that one session can read again.
+pub const PLOTS_MAX: usize = 32;
+/// Bytes of them, as they are sent.
+const PLOTS_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Names of sessions within a session (`sessionId` of `executeCode`).
+const NAME_CHARS_MAX: usize = 128;
+/// Sandboxes that end at the same time when a desk is closed.
+const CLOSE_BOUND: Duration = Duration::from_secs(30);
+
+/// A picture that code drew.
+#[derive(Debug, Clone)]
+pub(crate) struct Plot {
+    pub(crate) sandbox: String,
+    pub(crate) number: u64,
+    pub(crate) mime_type: &'static str,
+    /// In base64.
+    pub(crate) data: Arc<str>,
+}
+
+impl Plot {
+    pub(crate) fn uri(&self) -> String {
+        let kind = self.mime_type.rsplit('/').next().unwrap_or_default();
+        format!(
+            "atoll://sandbox/{}/plots/{}.{kind}",
+            self.sandbox, self.number
+        )
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    is_closed: bool,
+    /// The sandbox of calls that name none.
+    default: Option<String>,
+    /// Sandboxes of names that clients gave.
+    named: HashMap<String, String>,
+    /// Everything that was made here, and has not been ended here.
+    own: BTreeMap<String, Place>,
+    processes: BTreeMap<u64, Arc<Watched>>,
+    processes_started: u64,
+    plots: VecDeque<Plot>,
+    plots_drawn: u64,
+    last_used: Option<Instant>,
+    in_use: usize,
+}
+
+/// One session of one client.
+pub struct Desk {
+    workplace: Arc<dyn Workplace>,
+    inner: Mutex<Inner>,
+    /// Two calls at once must not make two sandboxes.
+    making: tokio::sync::Mutex<()>,
+}
+
+/// A call that is being answered. As long as it exists, the desk is not idle.
+pub struct InUse(Arc<Desk>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let mut inner = self.0.inner();
+        inner.in_use -= 1;
+        inner.last_used = Some(Instant::now());
+    }
+}
+
+impl Desk {
+    /// A session without sandboxes.
+    #[must_use]
+    pub fn new(workplace: Arc<dyn Workplace>) -> Self {
+        Self {
+            workplace,
+            inner: Mutex::new(Inner {
+                last_used: Some(Instant::now()),
+                ..Inner::default()
+            }),
+            making: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn workplace(&self) -> &Arc<dyn Workplace> {
+        &self.workplace
+    }
+
+    /// Says that somebody works here until the result is dropped.
+    #[must_use]
+    pub fn use_it(self: &Arc<Self>) -> InUse {
+        self.inner().in_use += 1;
+        InUse(Arc::clone(self))
+    }
+
+    /// For how long nobody has worked here.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        let inner = self.inner();
+        match inner.last_used {
+            Some(moment) if inner.in_use == 0 => moment.elapsed(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The sandbox `id`, or the session's own, which is made if there is none.
+    pub(crate) async fn place(&self, id: Option<&str>) -> Result<Place, ToolError> {
+        match id {
+            Some(id) => self.existing(id).await,
+            None => self.default_place(None, Wanted::default()).await,
+        }
+    }
+
+    /// The sandbox that belongs to a name, which is made if there is none.
+    pub(crate) async fn named_place(&self, name: &str, wanted: Wanted) -> Result<Place, ToolError> {
+        if name.is_empty() || name.chars().count() > NAME_CHARS_MAX {
+            return Err(ToolError::arguments(
+                format!("a session's name has 1 to {NAME_CHARS_MAX} characters"),
+                "use a shorter `sessionId`",
+            ));
+        }
+        self.default_place(Some(name), wanted).await
+    }
+
+    /// Whether there is a sandbox for `name`, or for calls without one.
+    pub(crate) fn has_place(&self, name: Option<&str>) -> bool {
+        let inner = self.inner();
+        match name {
+            Some(name) => inner.named.contains_key(name),
+            None => inner.default.is_some(),
+        }
+    }
+
+    async fn default_place(&self, name: Option<&str>, wanted: Wanted) -> Result<Place, ToolError> {
+        let _making = self.making.lock().await;
+        let known = {
+            let inner = self.inner();
+            let id = match name {
+                Some(name) => inner.named.get(name),
+                None => inner.default.as_ref(),
+            };
+            id.and_then(|id| inner.own.get(id)).cloned()
+        };
+        if let Some(place) = known {
+            return Ok(place);
+        }
+        let place = self.make(wanted).await?;
+        let mut inner = self.inner();
+        match name {
+            Some(name) => drop(inner.named.insert(name.to_owned(), place.id.clone())),
+            None => inner.default = Some(place.id.clone()),
+        }
+        Ok(place)
+    }
+
+    /// Makes one more sandbox.
+    pub(crate) async fn create(&self, wanted: Wanted) -> Result<Place, ToolError> {
+        let _making = self.making.lock().await;
+        self.make(wanted).await
+    }
+
+    async fn make(&self, wanted: Wanted) -> Result<Place, ToolError> {
+        if self.inner().own.len() >= SANDBOXES_MAX {
+            return Err(ToolError::new(
+                ErrorCode::QuotaExceeded,
+                format!("this session has {SANDBOXES_MAX} sandboxes"),
+                "end one with `kill_sandbox`",
+            ));
+        }
+        let place = self.workplace.create(wanted).await?;
+        let is_closed = {
+            let mut inner = self.inner();
+            if !inner.is_closed {
+                inner.own.insert(place.id.clone(), place.clone());
+            }
+            inner.is_closed
+        };
+        if is_closed {
+            // The session ended meanwhile: nobody would end it later.
+            let _ = self.workplace.kill(&place.id).await;
+            return Err(session_over());
+        }
+        Ok(place)
+    }
+
+    async fn existing(&self, id: &str) -> Result<Place, ToolError> {
+        if !is_id(id) {
+            return Err(ToolError::no_sandbox(id));
+        }
+        let own = self.inner().own.get(id).cloned();
+        match own {
+            Some(place) => Ok(place),
+            None => self.workplace.find(id).await,
+        }
+    }
+
+    /// What an error in a sandbox means once it is known whether it still runs.
+    /// One that does not is forgotten, so that the next call makes another.
+    pub(crate) async fn judge(&self, place: &Place, error: ToolError) -> ToolError {
+        if error.code != ErrorCode::SandboxUnavailable {
+            return error;
+        }
+        match self.workplace.find(&place.id).await {
+            Ok(_) => error,
+            Err(_) => {
+                self.forget(&place.id);
+                ToolError::sandbox_ended(&place.id)
+            }
+        }
+    }
+
+    /// Ends a sandbox.
+    pub(crate) async fn kill(&self, id: &str) -> Result<(), ToolError> {
+        if !is_id(id) {
+            return Err(ToolError::no_sandbox(id));
+        }
+        self.workplace.kill(id).await?;
+        self.forget(id);
+        Ok(())
+    }
+
+    fn forget(&self, id: &str) {
+        let mut inner = self.inner();
+        inner.own.remove(id);
+        inner.named.retain(|_, own| own != id);
+        inner.plots.retain(|plot| plot.sandbox != id);
+        inner.processes.retain(|_, process| process.sandbox() != id);
+        if inner.default.as_deref() == Some(id) {
+            inner.default = None;
+        }
+    }
+
+    /// Names of the sandboxes that this session made.
+    pub(crate) fn own(&self) -> Vec<String> {
+        self.inner().own.keys().cloned().collect()
+    }
+
+    /// The sandbox of calls that name none, if there is one.
+    pub(crate) fn default_id(&self) -> Option<String> {
+        self.inner().default.clone()
+    }
+
+    /// Follows a process from now on.
+    pub(crate) fn watch(&self, process: Watched) -> Result<(u64, Arc<Watched>), ToolError> {
+        let mut inner = self.inner();
+        if inner.processes.len() >= PROCESSES_MAX {
+            let ended = inner.processes.iter().find(|(_, one)| one.has_ended());
+            let Some(number) = ended.map(|(number, _)| *number) else {
+                return Err(ToolError::new(
+                    ErrorCode::QuotaExceeded,
+                    format!("this session follows {PROCESSES_MAX} processes"),
+                    "end one with `stop_process`",
+                ));
+            };
+            inner.processes.remove(&number);
+        }
+        inner.processes_started += 1;
+        let number = inner.processes_started;
+        let process = Arc::new(process);
+        inner.processes.insert(number, Arc::clone(&process));
+        Ok((number, process))
+    }
+
+    pub(crate) fn process(&self, number: u64) -> Option<Arc<Watched>> {
+        self.inner().processes.get(&number).cloned()
+    }
+
+    /// Keeps a plot, and says where it can be read again.
+    pub(crate) fn keep_plot(&self, sandbox: &str, mime_type: &'static str, data: &str) -> Plot {
+        let mut inner = self.inner();
+        inner.plots_drawn += 1;
+        let plot = Plot {
+            sandbox: sandbox.to_owned(),
+            number: inner.plots_drawn,
+            mime_type,
+            data: data.into(),
+        };
+        inner.plots.push_back(plot.clone());
+        let mut bytes: usize = inner.plots.iter().map(|plot| plot.data.len()).sum();
+        while inner.plots.len() > PLOTS_MAX || bytes > PLOTS_BYTES_MAX {
+            match inner.plots.pop_front() {
+                Some(old) => bytes -= old.data.len(),
+                None => break,
+            }
+        }
+        plot
+    }
+
+    pub(crate) fn plots(&self) -> Vec<Plot> {
+        self.inner().plots.iter().cloned().collect()
+    }
+
+    /// Ends the session: its sandboxes, and with them everything in them.
+    pub async fn close(&self) {
+        let own: Vec<String> = {
+            let mut inner = self.inner();
+            inner.is_closed = true;
+            inner.processes.clear();
+            inner.plots.clear();
+            std::mem::take(&mut inner.own).into_keys().collect()
+        };
+        let ending = own.iter().map(|id| async move {
+            match tokio::time::timeout(CLOSE_BOUND, self.workplace.kill(id)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) if error.code == ErrorCode::SandboxNotFound => {}
+                Ok(Err(error)) => tracing::warn!("sandbox {id} was not ended: {}", error.cause),
+                Err(_) => tracing::warn!("sandbox {id} was not ended within {CLOSE_BOUND:?}"),
+            }
+        });
+        futures_util::future::join_all(ending).await;
+    }
+}
+
+/// Whether a text can be a sandbox's name at all: what is no name is asked of nobody.
+fn is_id(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+pub(crate) fn session_over() -> ToolError {
+    ToolError::new(
+        ErrorCode::SandboxUnavailable,
+        "the session is over",
+        "connect again",
+    )
+}

@@ -1,0 +1,222 @@
+//! Sandboxes of a server, through its own API: whatever the server asks of
+//! callers, it asks of tools too.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use atoll_client::{Client, ClientError, CreateOptions, ListOptions, Sandbox};
+use tokio::time::Instant;
+
+use crate::error::{ErrorCode, ToolError};
+use crate::workplace::{Listed, Place, Preview, Promise, Wanted, Workplace};
+
+/// How long a sandbox lives that nobody uses and whose end nobody set.
+pub const IDLE: Duration = Duration::from_secs(600);
+/// So often at most is its end moved.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
+/// Most sandboxes that are listed.
+const LISTED_MAX: usize = 200;
+
+/// What is written on sandboxes that tools made.
+const MADE_BY: (&str, &str) = ("made-by", "atoll-tools");
+
+/// Sandboxes of a server.
+pub struct ServedWorkplace {
+    client: Client,
+    template: String,
+    scheme: &'static str,
+    /// Sandboxes whose end moves with their use: when it was last moved, and to when.
+    kept: Mutex<HashMap<String, (Instant, Instant)>>,
+}
+
+impl ServedWorkplace {
+    /// Sandboxes of the server that `client` knows, from `template` unless
+    /// another one is asked for.
+    #[must_use]
+    pub fn new(client: Client, template: impl Into<String>, is_encrypted: bool) -> Self {
+        Self {
+            client,
+            template: template.into(),
+            scheme: if is_encrypted { "https" } else { "http" },
+            kept: Mutex::new(HashMap::new()),
+        }
+    }
+
+    fn place(sandbox: &Sandbox) -> Place {
+        Place {
+            id: sandbox.id().to_owned(),
+            template: sandbox.template().to_owned(),
+            guest: sandbox.guest().clone(),
+            code: sandbox.code_guest().clone(),
+        }
+    }
+
+    async fn make(&self, wanted: Wanted) -> Result<Place, ToolError> {
+        if wanted.memory_mib.is_some() || wanted.cpu_milli.is_some() {
+            return Err(ToolError::new(
+                ErrorCode::Unsupported,
+                "on this server, memory and processors of a sandbox are those of its template",
+                "leave the limits out, or choose another template",
+            ));
+        }
+        let mut metadata = wanted.metadata;
+        metadata.insert(MADE_BY.0.to_owned(), MADE_BY.1.to_owned());
+        let options = CreateOptions {
+            timeout: Some(wanted.timeout.unwrap_or(IDLE)),
+            metadata,
+            envs: wanted.envs,
+            allow_internet_access: wanted.internet,
+            ..CreateOptions::template(wanted.template.unwrap_or_else(|| self.template.clone()))
+        };
+        let sandbox = self
+            .client
+            .create(&options)
+            .await
+            .map_err(|error| of_create(&error))?;
+        if wanted.timeout.is_none() {
+            let now = Instant::now();
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.insert(sandbox.id().to_owned(), (now, now + IDLE));
+        }
+        Ok(Self::place(&sandbox))
+    }
+
+    async fn move_end(&self, id: &str, busy: Duration) {
+        let now = Instant::now();
+        let wanted = busy.max(IDLE);
+        {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((moved, end)) = kept.get_mut(id) else {
+                return;
+            };
+            let is_enough = *end >= now + busy && moved.elapsed() < KEEP_EVERY;
+            if is_enough {
+                return;
+            }
+            (*moved, *end) = (now, now + wanted);
+        }
+        if let Err(error) = self.client.set_timeout(id, wanted).await {
+            tracing::debug!("the end of sandbox {id} was not moved: {error}");
+        }
+    }
+}
+
+impl Workplace for ServedWorkplace {
+    fn create(&self, wanted: Wanted) -> Promise<'_, Result<Place, ToolError>> {
+        Box::pin(self.make(wanted))
+    }
+
+    fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>> {
+        Box::pin(async move {
+            let found = self.client.connect(id, None).await;
+            found
+                .map(|sandbox| Self::place(&sandbox))
+                .map_err(|error| of_sandbox(id, &error))
+        })
+    }
+
+    fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
+        Box::pin(async move {
+            let mut pages = self.client.list(&ListOptions::default());
+            let mut listed = Vec::new();
+            while listed.len() < LISTED_MAX {
+                let page = pages
+                    .next_page()
+                    .await
+                    .map_err(|error| of_sandbox("", &error))?;
+                let Some(page) = page.filter(|page| !page.is_empty()) else {
+                    break;
+                };
+                listed.extend(page.into_iter().map(|one| {
+                    Listed {
+                        state: serde_json::to_value(one.state)
+                            .ok()
+                            .and_then(|state| state.as_str().map(str::to_owned))
+                            .unwrap_or_default(),
+                        id: one.sandbox_id,
+                        template: one.alias.unwrap_or(one.template_id),
+                        started_at: Some(one.started_at),
+                        end_at: Some(one.end_at),
+                        metadata: one.metadata,
+                    }
+                }));
+            }
+            listed.truncate(LISTED_MAX);
+            Ok(listed)
+        })
+    }
+
+    fn kill<'a>(&'a self, id: &'a str) -> Promise<'a, Result<(), ToolError>> {
+        Box::pin(async move {
+            self.client
+                .kill(id)
+                .await
+                .map_err(|error| of_sandbox(id, &error))?;
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.remove(id);
+            Ok(())
+        })
+    }
+
+    fn keep<'a>(&'a self, id: &'a str, busy: Duration) -> Promise<'a, ()> {
+        Box::pin(self.move_end(id, busy))
+    }
+
+    fn preview<'a>(&'a self, id: &'a str, port: u16) -> Promise<'a, Result<Preview, ToolError>> {
+        Box::pin(async move {
+            let sandbox = self.client.connect(id, None).await;
+            let sandbox = sandbox.map_err(|error| of_sandbox(id, &error))?;
+            let headers: BTreeMap<String, String> = sandbox
+                .traffic_token()
+                .map(|token| ("e2b-traffic-access-token".to_owned(), token.to_owned()))
+                .into_iter()
+                .collect();
+            let host = sandbox.host(port);
+            Ok(Preview {
+                url: format!("{}://{host}/", self.scheme),
+                reach: if headers.is_empty() {
+                    "whoever reaches the server, while the sandbox runs".to_owned()
+                } else {
+                    "whoever sends the headers, while the sandbox runs".to_owned()
+                },
+                headers,
+            })
+        })
+    }
+}
+
+fn of_create(error: &ClientError) -> ToolError {
+    match error {
+        ClientError::NotFound(what) => {
+            ToolError::arguments(what.clone(), "name a template that is built on this server")
+        }
+        ClientError::RateLimited(_) => ToolError::new(
+            ErrorCode::QuotaExceeded,
+            error.to_string(),
+            "end a sandbox with `kill_sandbox`, or wait",
+        ),
+        other => of_sandbox("", other),
+    }
+}
+
+fn of_sandbox(id: &str, error: &ClientError) -> ToolError {
+    match error {
+        ClientError::NotFound(_) => ToolError::no_sandbox(id),
+        ClientError::Unauthorized(_) => ToolError::new(
+            ErrorCode::NotPermitted,
+            "the API key is not valid any more",
+            "connect again with a valid key",
+        ),
+        ClientError::RateLimited(_) => ToolError::new(
+            ErrorCode::QuotaExceeded,
+            error.to_string(),
+            "wait, and do less at once",
+        ),
+        other => ToolError::new(
+            ErrorCode::SandboxUnavailable,
+            other.to_string(),
+            "try again",
+        ),
+    }
+}
