@@ -11,13 +11,14 @@ use sqlx::{PgConnection, PgPool, SqliteConnection, SqlitePool};
 use super::DatabaseError;
 
 /// The version that this program writes.
-pub const SCHEMA_VERSION: i64 = 3;
+pub const SCHEMA_VERSION: i64 = 4;
 
 /// What leads from one version to the next, beginning with an empty database.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0001_identity.sql"),
     include_str!("migrations/0002_sandboxes.sql"),
     include_str!("migrations/0003_observations.sql"),
+    include_str!("migrations/0007_services.sql"),
 ];
 
 /// Marks a SQLite file as ours ("Atol").
@@ -138,8 +139,8 @@ mod tests {
                 .map(|(version, _)| version)
                 .collect()
         };
-        assert_eq!(versions(None), [1, 2, SCHEMA_VERSION]);
-        assert_eq!(versions(Some(2)), [3]);
+        assert_eq!(versions(None), [1, 2, 3, SCHEMA_VERSION]);
+        assert_eq!(versions(Some(2)), [3, 4]);
         assert!(versions(Some(SCHEMA_VERSION)).is_empty());
         assert!(missing(Some(SCHEMA_VERSION + 1)).is_err());
     }
