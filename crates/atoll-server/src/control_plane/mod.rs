@@ -13,6 +13,7 @@
 //! | `body.rs`, `query.rs`, `place.rs`, `moment.rs` | what requests carry, bounded |
 //! | `create.rs`, `connect.rs`, `get.rs`, `list.rs`, `kill.rs`, `timeout.rs`, `network.rs`, `metrics.rs`, `logs.rs` | sandboxes |
 //! | `teams.rs`, `templates.rs`, `health.rs` | what is around them |
+//! | `api/` | `/api/v1`: services for agents, with a form of errors of their own |
 //! | `absent.rs` | what this version does not have, and says so |
 //!
 //! **Invariant**: a route answers nobody without a key unless its rule says
@@ -22,6 +23,7 @@
 
 mod absent;
 mod answer;
+mod api;
 mod authentication;
 mod body;
 mod connect;
@@ -46,10 +48,13 @@ mod wire;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use atoll_control::executions::{Executions, Places};
 use atoll_control::identity::Keys;
 use atoll_control::lifecycle::Lifecycle;
-use atoll_store::db::Database;
+use atoll_control::sessions::Sessions;
+use atoll_store::db::{Database, KeyId};
 
+pub use api::ErrorCode;
 pub use routes::{ROUTES, Route, Rule, router};
 
 /// What the control plane asks.
@@ -60,9 +65,29 @@ pub struct ControlPlane {
     pub keys: Keys,
     /// Where everything is written down.
     pub database: Database,
+    /// What agents run.
+    pub executions: Executions,
+    /// Where they run it.
+    pub sessions: Sessions,
+    /// How a sandbox is found.
+    pub places: Places,
+    /// The key of who runs the server, who sees what all tenants have.
+    pub operator_key: Option<KeyId>,
     /// Under which the ports of sandboxes have names, if they have any.
     pub domain: Option<String>,
     readiness: AtomicBool,
+}
+
+/// What `/api/v1` stands on.
+pub struct AgentServices {
+    /// What agents run.
+    pub executions: Executions,
+    /// Where they run it.
+    pub sessions: Sessions,
+    /// How a sandbox is found.
+    pub places: Places,
+    /// The key of who runs the server.
+    pub operator_key: Option<KeyId>,
 }
 
 type Plane = Arc<ControlPlane>;
@@ -74,12 +99,23 @@ impl ControlPlane {
         lifecycle: Lifecycle,
         keys: Keys,
         database: Database,
+        agents: AgentServices,
         domain: Option<String>,
     ) -> Self {
+        let AgentServices {
+            executions,
+            sessions,
+            places,
+            operator_key,
+        } = agents;
         Self {
             lifecycle,
             keys,
             database,
+            executions,
+            sessions,
+            places,
+            operator_key,
             domain,
             readiness: AtomicBool::new(false),
         }

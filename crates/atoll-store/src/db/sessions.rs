@@ -265,9 +265,8 @@ impl Database {
         session: SessionId,
         now: SessionUse<'_>,
     ) -> Result<bool, DatabaseError> {
-        let changed =
-            write!(self, |pool| {
-                sqlx::query(
+        let changed = write!(self, |pool| {
+            sqlx::query(
             "UPDATE sessions SET sandbox_id = $2, generation = $3, last_used_at_ms = $4, epoch = $6
              WHERE session_id = $1 AND node_id = $5 AND ended_at_ms IS NULL
                AND EXISTS (SELECT 1 FROM nodes WHERE node_id = $5 AND epoch = $6)"
@@ -281,7 +280,7 @@ impl Database {
         .execute(pool)
         .await?
         .rows_affected()
-            });
+        });
         Ok(changed > 0)
     }
 
