@@ -310,7 +310,7 @@ fn executions_are_polled_cancelled_and_kept() {
         headers: vec![("x-api-key", server.key.clone())],
         body: Some(body),
     };
-    let stream = server.open(&ask).unwrap();
+    let stream = server.open_to_stay(&ask).unwrap();
     let newest = |server: &Server| {
         let list = server
             .ask("GET", "/api/v1/executions?limit=1", None)

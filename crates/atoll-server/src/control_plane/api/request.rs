@@ -43,6 +43,11 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
         };
         let is_absent = bytes.iter().all(u8::is_ascii_whitespace);
         let bytes = if is_absent { &b"{}"[..] } else { &bytes };
+        // A list could be read as the fields of an object in their order.
+        let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        if first != Some(&b'{') {
+            return Err(Problem::invalid("the body is no JSON object"));
+        }
         let parsed = serde_json::from_slice(bytes);
         parsed.map(Self).map_err(|error| {
             let shown: String = error.to_string().chars().take(300).collect();
