@@ -16,11 +16,12 @@ use crate::progress::step;
 use crate::workspace;
 
 /// Virtual environments, and the Python packages in each, one per line with its version.
-const PYTHONS: [(&str, &str); 4] = [
+const PYTHONS: [(&str, &str); 5] = [
     ("python", "python/requirements.txt"),
     ("python-2.31", "python/requirements-2.31.txt"),
     ("python-1", "python/requirements-1.txt"),
     ("kernels", "python/requirements-kernels.txt"),
+    ("schemathesis", "python/requirements-schemathesis.txt"),
 ];
 
 /// What `npm ci` reads.

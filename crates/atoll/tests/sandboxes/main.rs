@@ -46,6 +46,7 @@ mod serve_clients;
 mod serve_pause;
 mod serve_restart;
 mod serve_routes;
+mod serve_schema;
 mod serve_sdk;
 mod serve_sessions;
 mod serve_snapshots;

@@ -62,6 +62,13 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator, error: &Valu
     for (status, what, sent) in operation.answers {
         responses.insert(status.to_string(), answer(what, *sent, generator));
     }
+    for (id, status, name, found) in PRODUCERS {
+        if *id == operation.id
+            && let Some(response) = responses.get_mut(*status)
+        {
+            response["links"] = links(name, found);
+        }
+    }
     for code in operation.errors.iter().chain(&always(operation)) {
         let status = code.status().to_string();
         let words = responses
@@ -93,6 +100,65 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator, error: &Valu
         described["security"] = json!([]);
     }
     described
+}
+
+/// Answers that name something: of which operation, with which status, what,
+/// and where in the answer.
+const PRODUCERS: &[(&str, &str, &str, &str)] = &[
+    (
+        "createSandbox",
+        "201",
+        "sandbox",
+        "$response.body#/sandbox_id",
+    ),
+    (
+        "createSession",
+        "201",
+        "session",
+        "$response.body#/session_id",
+    ),
+    (
+        "executeInSandbox",
+        "202",
+        "execution",
+        "$response.body#/execution_id",
+    ),
+    (
+        "executeInSession",
+        "202",
+        "execution",
+        "$response.body#/execution_id",
+    ),
+    (
+        "startProcess",
+        "201",
+        "process",
+        "$response.body#/execution_id",
+    ),
+];
+
+/// What can be asked next, by who knows a `name`.
+fn links(name: &str, found: &str) -> Value {
+    let part = format!("{{{name}}}");
+    let mut links = Map::new();
+    for next in OPERATIONS.iter().filter(|next| next.path.contains(&part)) {
+        let mut parameters = Map::new();
+        for other in path_parameters(next.path) {
+            let other = other["name"].as_str().unwrap_or_default().to_owned();
+            let known = if other == name {
+                found.to_owned()
+            } else if name == "process" {
+                // A process is asked for in the sandbox that it was started in.
+                format!("$request.path.{other}")
+            } else {
+                continue;
+            };
+            parameters.insert(other, known.into());
+        }
+        let link = json!({"operationId": next.id, "parameters": parameters});
+        links.insert(next.id.to_owned(), link);
+    }
+    Value::Object(links)
 }
 
 fn answer(what: &str, sent: Sent, generator: &mut SchemaGenerator) -> Value {
@@ -168,7 +234,7 @@ fn agent_headers(operation: &Operation) -> impl Iterator<Item = Value> {
     names.into_iter().filter(|_| !operation.is_open).map(|(name, what)| {
         json!({
             "name": name, "in": "header", "required": false, "description": what,
-            "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+            "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]([ -~]*[!-~])?$"},
         })
     })
 }

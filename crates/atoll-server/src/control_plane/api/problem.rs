@@ -97,7 +97,6 @@ pub(in super::super) struct ProblemBody {
     /// Names this request in the log of the server.
     request_id: String,
     /// Attempts that failed, where something was tried more than once.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     attempts: Vec<AttemptBody>,
 }
 
