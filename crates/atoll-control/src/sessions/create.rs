@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use atoll_store::db::{Admitted, Metadata, Session, SessionEnd, SessionId};
 
-use super::{EndReason, LiveSession, NewSession, SessionError, Sessions, lock, millis};
+use super::{EndReason, LiveSession, NewSession, Recovered, SessionError, Sessions, lock, millis};
 use crate::identity::{Caller, now_ms};
 
 /// How a session was found.
@@ -15,6 +15,17 @@ pub enum Found {
     New,
     /// The agent had it for this task.
     Earlier,
+}
+
+/// A session that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gotten {
+    /// The session.
+    pub session: Session,
+    /// How it was found.
+    pub found: Found,
+    /// What happened to the sandbox that it had.
+    pub recovered: Option<Recovered>,
 }
 
 impl Sessions {
@@ -27,7 +38,7 @@ impl Sessions {
         &self,
         caller: &Caller,
         new: NewSession,
-    ) -> Result<(Session, Found), SessionError> {
+    ) -> Result<Gotten, SessionError> {
         new.check()?;
         let shared = Arc::clone(&self.shared);
         let caller = caller.clone();
@@ -36,11 +47,7 @@ impl Sessions {
         made.await.unwrap_or(Err(SessionError::Fenced))
     }
 
-    async fn make(
-        &self,
-        caller: &Caller,
-        new: NewSession,
-    ) -> Result<(Session, Found), SessionError> {
+    async fn make(&self, caller: &Caller, new: NewSession) -> Result<Gotten, SessionError> {
         let shared = &self.shared;
         let session_id = SessionId::random();
         let now_ms = now_ms();
@@ -77,7 +84,11 @@ impl Sessions {
                 shared.check(caller, &earlier).await?;
                 // Whose sandbox may still be on its way.
                 let acquired = self.acquire(caller, earlier.session_id).await?;
-                return Ok((acquired.session, Found::Earlier));
+                return Ok(Gotten {
+                    session: acquired.session,
+                    found: Found::Earlier,
+                    recovered: acquired.recovered,
+                });
             }
             Admitted::TooMany => return Err(SessionError::TooMany(max)),
             Admitted::Fenced => return Err(SessionError::Fenced),
@@ -85,7 +96,11 @@ impl Sessions {
         let live = Arc::new(LiveSession::new(row));
         lock(&shared.active).insert(session_id, Arc::clone(&live));
         match self.acquire(caller, session_id).await {
-            Ok(acquired) => Ok((acquired.session, Found::New)),
+            Ok(acquired) => Ok(Gotten {
+                session: acquired.session,
+                found: Found::New,
+                recovered: None,
+            }),
             Err(error) => {
                 lock(&shared.active).remove(&session_id);
                 let end = SessionEnd {

@@ -40,7 +40,7 @@ use crate::executions::{Places, may_use};
 use crate::identity::{Caller, Sealer, now_ms};
 
 pub use acquire::{Acquired, Recovered};
-pub use create::Found;
+pub use create::{Found, Gotten};
 pub use end::{Completed, EndReason};
 pub use error::SessionError;
 pub use wish::NewSession;

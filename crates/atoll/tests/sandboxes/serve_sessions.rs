@@ -127,6 +127,17 @@ fn a_lost_sandbox_is_replaced_and_the_caller_is_told_what_was_lost() {
             .is_none()
     );
 
+    // Who asks for the session itself is told too.
+    server
+        .ask("DELETE", &format!("/api/v1/sandboxes/{second}"), None)
+        .expect(204);
+    let same = json!({"agent_id": "a", "task_id": "t"});
+    let found = server
+        .ask("POST", "/api/v1/sessions", Some(same))
+        .expect(200);
+    assert_eq!(found["recovered"]["previous_sandbox_id"], *second);
+    let second = text(&found, "sandbox_id").to_owned();
+
     // Its processes killed while code runs: told at once, and not run again.
     let target = format!("/api/v1/sessions/{session}/execute");
     let body = json!({"command": "echo ran >> /tmp/count; sleep 100", "mode": "async"});
@@ -170,7 +181,7 @@ fn a_lost_sandbox_is_replaced_and_the_caller_is_told_what_was_lost() {
         .expect(200);
     assert_eq!(
         (&seen["status"], &seen["sandboxes_used"]),
-        (&json!("active"), &json!(3))
+        (&json!("active"), &json!(4))
     );
 }
 

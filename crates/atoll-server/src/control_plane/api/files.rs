@@ -4,7 +4,7 @@
 use std::time::SystemTime;
 
 use atoll_control::executions::Place;
-use atoll_guest_client::{Entry, EntryKind, GuestError};
+use atoll_guest_client::{Entry, EntryKind, GuestError, GuestText};
 use axum::Json;
 use axum::body::Body as HttpBody;
 use axum::extract::{Request, State};
@@ -72,7 +72,7 @@ impl From<Entry> for FileBody {
             permissions: entry.permissions.into_given(),
             owner: entry.owner.into_given(),
             modified_at: modified.map(rfc3339),
-            symlink_target: entry.symlink_target.map(|text| text.into_given()),
+            symlink_target: entry.symlink_target.map(GuestText::into_given),
         }
     }
 }

@@ -13,7 +13,9 @@ use super::identity::Requester;
 use super::problem::{ErrorCode, Problem};
 use super::request::{Body, Named, NamedTwice, Params, cursor_text, wrong};
 use super::sandboxes::{TEMPLATE, check_name, traffic};
-use super::wire::{CompletedTask, GrantList, NewGrant, NewSessionBody, SessionBody, SessionList};
+use super::wire::{
+    CompletedTask, GrantList, NewGrant, NewSessionBody, RecoveredBody, SessionBody, SessionList,
+};
 
 /// A new session (201), or the one that the agent has for this task (200).
 pub(in super::super) async fn create_session(
@@ -40,12 +42,14 @@ pub(in super::super) async fn create_session(
             .lifetime_s
             .map_or(settings.lifetime, Duration::from_secs),
     };
-    let (session, found) = plane.sessions.get_or_create(&caller, new).await?;
-    let status = match found {
+    let gotten = plane.sessions.get_or_create(&caller, new).await?;
+    let status = match gotten.found {
         Found::New => StatusCode::CREATED,
         Found::Earlier => StatusCode::OK,
     };
-    Ok((status, Json(session.into())))
+    let mut body = SessionBody::from(gotten.session);
+    body.recovered = gotten.recovered.map(RecoveredBody::from);
+    Ok((status, Json(body)))
 }
 
 pub(in super::super) async fn sessions(

@@ -257,6 +257,9 @@ pub(in super::super) struct SessionBody {
     expires_at: String,
     /// When it ended.
     ended_at: Option<String>,
+    /// Why it has another sandbox than before; told to who finds that out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recovered: Option<RecoveredBody>,
 }
 
 impl From<Session> for SessionBody {
@@ -279,6 +282,7 @@ impl From<Session> for SessionBody {
             idle_at: is_active.then(|| rfc3339(idle_ms.min(row.expires_at_ms))),
             expires_at: rfc3339(row.expires_at_ms),
             ended_at: row.ended_at_ms.map(rfc3339),
+            recovered: None,
         }
     }
 }
