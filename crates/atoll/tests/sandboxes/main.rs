@@ -43,6 +43,7 @@ mod serve;
 mod serve_api;
 mod serve_cli;
 mod serve_clients;
+mod serve_executions;
 mod serve_pause;
 mod serve_restart;
 mod serve_routes;
