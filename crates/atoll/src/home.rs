@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use atoll_control::executions::HistorySettings;
 use atoll_control::lifecycle;
 use atoll_control::running::CodeWithoutToken;
+use atoll_control::sessions::SessionSettings;
 use atoll_engine::{
     Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice, Runtime,
     SlotRange, Tier,
@@ -58,6 +60,12 @@ struct Settings {
     max_snapshots: Option<usize>,
     /// How long a sandbox of the server lives at most.
     max_lifetime: Option<String>,
+    /// Sessions that an agent has at once.
+    max_sessions: Option<usize>,
+    /// How long executions stay in the history.
+    history_kept: Option<String>,
+    /// How many executions of a tenant stay in the history.
+    history_max: Option<usize>,
     /// In whose sandboxes code runs without a token.
     code_without_token: CodeWithoutToken,
     /// Sandboxes that wait for clients.
@@ -192,6 +200,33 @@ impl Home {
     /// Who is told what happens.
     pub(crate) fn webhooks(&self) -> anyhow::Result<Vec<Hook>> {
         hooks(&self.settings.webhook)
+    }
+
+    /// Bounds of sessions.
+    pub(crate) fn session_settings(&self) -> SessionSettings {
+        let default = SessionSettings::default();
+        SessionSettings {
+            per_agent_max: self.settings.max_sessions.unwrap_or(default.per_agent_max),
+            ..default
+        }
+    }
+
+    /// What is kept of the history of executions.
+    pub(crate) fn history_settings(&self) -> anyhow::Result<HistorySettings> {
+        let default = HistorySettings::default();
+        let kept = match &self.settings.history_kept {
+            None => default.kept,
+            Some(text) => duration(text).map_err(|what| {
+                Hinted::error(
+                    format!("history_kept: {what}"),
+                    "example: history_kept = \"720h\"",
+                )
+            })?,
+        };
+        Ok(HistorySettings {
+            kept,
+            per_tenant: self.settings.history_max.unwrap_or(default.per_tenant),
+        })
     }
 
     /// Directory with the guests of this and earlier versions.

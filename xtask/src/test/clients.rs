@@ -16,7 +16,7 @@ use crate::progress::step;
 use crate::workspace;
 
 /// Virtual environments, and the Python packages in each, one per line with its version.
-const PYTHONS: [(&str, &str); 8] = [
+const PYTHONS: [(&str, &str); 9] = [
     ("python", "python/requirements.txt"),
     ("python-2.31", "python/requirements-2.31.txt"),
     ("python-1", "python/requirements-1.txt"),
@@ -28,6 +28,7 @@ const PYTHONS: [(&str, &str); 8] = [
         "fastapi-service",
         "../../../../examples/fastapi-service/requirements.txt",
     ),
+    ("schemathesis", "python/requirements-schemathesis.txt"),
 ];
 
 /// What `npm ci` reads.

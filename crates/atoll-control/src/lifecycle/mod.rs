@@ -72,7 +72,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use atoll_engine::{Runtime, SandboxId};
+use atoll_engine::{Runtime, SandboxId, Tier};
 use atoll_store::db::{Database, Fence};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -170,6 +170,12 @@ impl Lifecycle {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.shared.foundation.settings
+    }
+
+    /// How its sandboxes are kept apart.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.shared.foundation.runtime.tier()
     }
 
     /// What sandboxes are made from.

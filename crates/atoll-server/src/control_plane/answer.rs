@@ -7,6 +7,8 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 
+use super::api::{ErrorCode, PREFIX, Problem};
+
 /// Header by which clients learn whether to try again.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
@@ -176,21 +178,25 @@ impl IntoResponse for ApiError {
 }
 
 /// The answer where there is no route.
-pub(super) async fn missing_route(uri: Uri) -> ApiError {
+pub(super) async fn missing_route(uri: Uri) -> Response {
+    if uri.path().starts_with(PREFIX) {
+        return Problem::missing_route(uri.path()).into_response();
+    }
     let path: String = uri.path().chars().take(200).collect();
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is no route '{path}'"))
+    ApiError::new(StatusCode::NOT_FOUND, format!("there is no route '{path}'")).into_response()
 }
 
 /// The answer where a route has other methods.
-pub(super) async fn wrong_method() -> ApiError {
-    ApiError::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "this route does not have that method",
-    )
+pub(super) async fn wrong_method(uri: Uri) -> Response {
+    let message = "this route does not have that method";
+    if uri.path().starts_with(PREFIX) {
+        return Problem::new(ErrorCode::MethodNotAllowed, message).into_response();
+    }
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message).into_response()
 }
 
 /// An error with all its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

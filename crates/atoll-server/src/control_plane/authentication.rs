@@ -11,10 +11,10 @@ use super::Plane;
 use super::answer::ApiError;
 
 /// Names of agent and task that a caller says it acts for.
-const AGENT: &str = "atoll-agent-id";
-const TASK: &str = "atoll-task-id";
+pub(super) const AGENT: &str = "atoll-agent-id";
+pub(super) const TASK: &str = "atoll-task-id";
 /// Longest such name.
-const NAME_LEN_MAX: usize = 128;
+pub(super) const NAME_LEN_MAX: usize = 128;
 
 /// Who asked, and with which key.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ fn refused(message: &str) -> ApiError {
 
 /// The one key that the headers present. Two of a kind are none: whoever looks
 /// at the request on its way may have read the other one.
-fn presented(headers: &HeaderMap) -> Option<String> {
+pub(super) fn presented(headers: &HeaderMap) -> Option<String> {
     let single = |name: &str| {
         let mut values = headers.get_all(name).iter();
         match (values.next(), values.next()) {

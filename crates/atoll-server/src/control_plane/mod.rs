@@ -14,6 +14,7 @@
 //! | `create.rs`, `connect.rs`, `get.rs`, `list.rs`, `kill.rs`, `timeout.rs`, `network.rs`, `metrics.rs`, `logs.rs` | sandboxes |
 //! | `events.rs`, `event_stream.rs` | what happened to all of them: page by page, and as it comes |
 //! | `teams.rs`, `templates.rs`, `pools.rs`, `health.rs` | what is around them |
+//! | `api/` | `/api/v1`: services for agents, with a form of errors of their own |
 //! | `absent.rs` | what this version does not have, and says so |
 //!
 //! **Invariant**: a route answers nobody without a key unless its rule says
@@ -23,6 +24,7 @@
 
 mod absent;
 mod answer;
+mod api;
 mod authentication;
 mod body;
 mod connect;
@@ -49,11 +51,14 @@ mod wire;
 
 use std::sync::Arc;
 
+use atoll_control::executions::{Executions, Places};
 use atoll_control::identity::Keys;
 use atoll_control::lifecycle::Lifecycle;
-use atoll_store::db::Database;
+use atoll_control::sessions::Sessions;
+use atoll_store::db::{Database, KeyId};
 use tokio::sync::watch;
 
+pub use api::ErrorCode;
 pub(crate) use authentication::{Asker, authenticate};
 pub use events::wire as wire_event;
 pub use routes::{ROUTES, Route, Rule, router};
@@ -66,11 +71,31 @@ pub struct ControlPlane {
     pub keys: Keys,
     /// Where everything is written down.
     pub database: Database,
+    /// What agents run.
+    pub executions: Executions,
+    /// Where they run it.
+    pub sessions: Sessions,
+    /// How a sandbox is found.
+    pub places: Places,
+    /// The key of who runs the server, who sees what all tenants have.
+    pub operator_key: Option<KeyId>,
     /// Under which the ports of sandboxes have names, if they have any.
     pub domain: Option<String>,
     readiness: watch::Sender<bool>,
     /// Who follows events right now.
     followers: event_stream::Followers,
+}
+
+/// What `/api/v1` stands on.
+pub struct AgentServices {
+    /// What agents run.
+    pub executions: Executions,
+    /// Where they run it.
+    pub sessions: Sessions,
+    /// How a sandbox is found.
+    pub places: Places,
+    /// The key of who runs the server.
+    pub operator_key: Option<KeyId>,
 }
 
 type Plane = Arc<ControlPlane>;
@@ -82,12 +107,23 @@ impl ControlPlane {
         lifecycle: Lifecycle,
         keys: Keys,
         database: Database,
+        agents: AgentServices,
         domain: Option<String>,
     ) -> Self {
+        let AgentServices {
+            executions,
+            sessions,
+            places,
+            operator_key,
+        } = agents;
         Self {
             lifecycle,
             keys,
             database,
+            executions,
+            sessions,
+            places,
+            operator_key,
             domain,
             readiness: watch::Sender::new(false),
             followers: event_stream::Followers::default(),

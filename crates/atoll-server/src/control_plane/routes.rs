@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use http::Method;
 
 use super::answer::{ApiError, missing_route, wrong_method};
 use super::body::BODY_BYTES_MAX;
 use super::{
-    ControlPlane, Plane, absent, authentication, connect, create, events, get as look, health,
+    ControlPlane, Plane, absent, api, authentication, connect, create, events, get as look, health,
     kill, list, logs, metrics, network, pools, snapshots, teams, templates, timeout,
 };
 
@@ -109,6 +109,49 @@ routes! {
     Key GET "/secrets/{secret}" => absent::no_secret;
     Key POST "/secrets/{secret}" => absent::no_secret;
     Key DELETE "/secrets/{secret}" => absent::no_secret;
+
+    Open GET "/api/v1/openapi.json" => api::document;
+    Open GET "/api/v1/docs" => api::page;
+    Open GET "/api/v1/docs/page.js" => api::script;
+    Open GET "/api/v1/docs/page.css" => api::style;
+    Key POST "/api/v1/sandboxes" => api::create_sandbox;
+    Key GET "/api/v1/sandboxes" => api::list_sandboxes;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}" => api::sandbox;
+    Sandbox DELETE "/api/v1/sandboxes/{sandbox}" => api::delete_sandbox;
+    Sandbox POST "/api/v1/sandboxes/{sandbox}/execute" => api::in_sandbox;
+    Sandbox POST "/api/v1/sandboxes/{sandbox}/packages" => api::packages;
+    Sandbox POST "/api/v1/sandboxes/{sandbox}/upload" => api::upload;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/download" => api::download;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/files" => api::list_files;
+    Sandbox DELETE "/api/v1/sandboxes/{sandbox}/files" => api::remove_file;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/files/stat" => api::stat_file;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/files/content" => api::read_file;
+    Sandbox PUT "/api/v1/sandboxes/{sandbox}/files/content" => api::write_file;
+    Sandbox POST "/api/v1/sandboxes/{sandbox}/files/directories" => api::make_directory;
+    Sandbox POST "/api/v1/sandboxes/{sandbox}/processes" => api::start_process;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/processes" => api::processes;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/processes/{process}" => api::process;
+    Sandbox DELETE "/api/v1/sandboxes/{sandbox}/processes/{process}" => api::stop_process;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/processes/{process}/output" => api::output;
+    Sandbox POST "/api/v1/sandboxes/{sandbox}/processes/{process}/input" => api::write_to_process;
+    Sandbox GET "/api/v1/sandboxes/{sandbox}/usage" => api::usage_of_sandbox;
+    Sandbox POST "/api/v1/sandboxes/{sandbox}/grants" => api::let_in_sandbox;
+    Sandbox DELETE "/api/v1/sandboxes/{sandbox}/grants/{agent}" => api::shut_out_of_sandbox;
+    Key POST "/api/v1/sessions" => api::create_session;
+    Key GET "/api/v1/sessions" => api::sessions;
+    Key GET "/api/v1/sessions/{session}" => api::session;
+    Key DELETE "/api/v1/sessions/{session}" => api::delete_session;
+    Key POST "/api/v1/sessions/{session}/execute" => api::in_session;
+    Key GET "/api/v1/sessions/{session}/grants" => api::agents_of_session;
+    Key POST "/api/v1/sessions/{session}/grants" => api::let_in_session;
+    Key DELETE "/api/v1/sessions/{session}/grants/{agent}" => api::shut_out_of_session;
+    Key POST "/api/v1/tasks/{task}/complete" => api::complete_task;
+    Key GET "/api/v1/executions" => api::executions;
+    Key GET "/api/v1/executions/{execution}" => api::execution;
+    Key GET "/api/v1/executions/{execution}/events" => api::follow;
+    Key POST "/api/v1/executions/{execution}/cancel" => api::cancel;
+    Key GET "/api/v1/usage" => api::usage;
+    Key GET "/api/v1/admin/sandboxes" => api::list_all;
 }
 
 /// The routes, each behind its rule.
@@ -116,12 +159,22 @@ pub fn router(plane: Arc<ControlPlane>) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         let handler = (route.handler)();
+        // Two generations of errors: each guard speaks as its routes do.
+        let is_ours = route.path.starts_with(api::PREFIX);
         let guarded = match route.rule {
             Rule::Open => handler,
+            Rule::Key | Rule::Sandbox if is_ours => {
+                handler.route_layer(from_fn_with_state(Arc::clone(&plane), api::authenticate))
+            }
             Rule::Key | Rule::Sandbox => handler.route_layer(from_fn_with_state(
                 Arc::clone(&plane),
                 authentication::authenticate,
             )),
+        };
+        let guarded = if is_ours {
+            guarded.route_layer(from_fn(api::with_request_id))
+        } else {
+            guarded
         };
         router = router.route(route.path, guarded);
     }
@@ -169,9 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_open_but_what_says_whether_the_server_works() {
+    fn nothing_is_open_but_what_is_about_the_server_itself() {
         let open = ROUTES.iter().filter(|route| route.rule == Rule::Open);
         let paths: Vec<&str> = open.map(|route| route.path).collect();
-        assert_eq!(paths, ["/health", "/ready"]);
+        let described = ["openapi.json", "docs", "docs/page.js", "docs/page.css"];
+        let described = described.map(|name| format!("/api/v1/{name}"));
+        let expected = ["/health", "/ready"].into_iter();
+        let expected = expected.chain(described.iter().map(String::as_str));
+        assert_eq!(paths, expected.collect::<Vec<_>>());
     }
 }

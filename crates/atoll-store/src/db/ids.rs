@@ -78,6 +78,16 @@ uuid_id! {
     KeyId
 }
 
+uuid_id! {
+    /// A session of an agent.
+    SessionId
+}
+
+uuid_id! {
+    /// One run of code or of a command.
+    ExecutionId
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

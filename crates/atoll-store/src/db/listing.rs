@@ -31,6 +31,10 @@ pub struct SandboxQuery {
     pub template: Option<String>,
     /// Only those that have all of this.
     pub metadata: Metadata,
+    /// Only those of this agent.
+    pub agent_id: Option<String>,
+    /// Only those of this task.
+    pub task_id: Option<String>,
     /// Only those that began to run then or later.
     pub started_from_ms: Option<i64>,
     /// Which come first.
@@ -49,6 +53,8 @@ impl SandboxQuery {
             states: states.to_vec(),
             template: None,
             metadata: Metadata::default(),
+            agent_id: None,
+            task_id: None,
             started_from_ms: None,
             order: Order::default(),
             limit,
@@ -62,6 +68,8 @@ impl SandboxQuery {
             && template
                 .is_none_or(|name| sandbox.template_id == name || sandbox.template_name == name)
             && sandbox.metadata.includes(&self.metadata)
+            && (self.agent_id.is_none() || sandbox.agent_id == self.agent_id)
+            && (self.task_id.is_none() || sandbox.task_id == self.task_id)
     }
 }
 

@@ -12,6 +12,8 @@
 //! | `create.rs`, `sandboxes.rs`, `listing.rs`, `tombstones.rs` | life of a sandbox |
 //! | `logs.rs`, `metrics.rs` | what was seen of it, bounded |
 //! | `events.rs` | what happened to all of them, in order, and who has been told |
+//! | `sessions.rs`, `agent_grants.rs` | sessions of agents, and who else may use what |
+//! | `executions.rs` | what was run, and how it ended |
 //!
 //! Every change of a sandbox is a **compare-and-set**: it names the state and
 //! the version it was decided on, and the epoch of its server; who comes
@@ -26,9 +28,11 @@
 //! **Invariant**: no policy here. JSON columns, sealed texts and hashes are
 //! opaque. Times come from the caller, in milliseconds since 1970.
 
+mod agent_grants;
 mod create;
 mod error;
 mod events;
+mod executions;
 mod ids;
 mod keys;
 mod listing;
@@ -39,18 +43,24 @@ mod open;
 mod owner;
 mod sandboxes;
 mod schema;
+mod sessions;
 mod settings;
 mod state;
 mod tenants;
 mod tokens;
 mod tombstones;
 
+pub use agent_grants::GrantedObject;
 pub use create::{CreateError, Created, Earlier, Idempotency, NewSandbox};
 pub use error::DatabaseError;
 pub use events::{
     EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventQuery, EventScope, NewEvent,
 };
-pub use ids::{InvalidId, KeyId, TenantId};
+pub use executions::{
+    Execution, ExecutionPage, ExecutionPlace, ExecutionQuery, ExecutionStatus, ExecutionUsage,
+    HistoryBounds, StoredExecution,
+};
+pub use ids::{ExecutionId, InvalidId, KeyId, SessionId, TenantId};
 pub use keys::{KeyRecord, NewKey, Revoked, Rotated};
 pub use listing::{Cursor, InvalidCursor, Order, SandboxPage, SandboxQuery};
 pub use logs::{Direction, LOG_ENTRIES_KEPT, LogEntry, LogLevel, LogQuery, NewLogEntry};
@@ -60,10 +70,13 @@ pub use open::Location;
 pub use owner::{HomeOwner, OwnerError};
 pub use sandboxes::{Change, ChangeError, Expected, Lost, Metadata, Sandbox};
 pub use schema::SCHEMA_VERSION;
+pub use sessions::{
+    Admitted, Session, SessionEnd, SessionPage, SessionPlace, SessionQuery, SessionUse,
+};
 pub use state::{Intent, SandboxState};
 pub use tenants::Tenant;
 pub use tokens::TokenRecord;
-pub use tombstones::{Forgotten, Tombstone};
+pub use tombstones::{Forgotten, Tombstone, TombstoneQuery};
 
 use sqlx::{PgPool, SqlitePool};
 

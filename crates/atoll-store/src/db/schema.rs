@@ -11,14 +11,15 @@ use sqlx::{PgConnection, PgPool, SqliteConnection, SqlitePool};
 use super::DatabaseError;
 
 /// The version that this program writes.
-pub const SCHEMA_VERSION: i64 = 4;
+pub const SCHEMA_VERSION: i64 = 5;
 
 /// What leads from one version to the next, beginning with an empty database.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/0001_identity.sql"),
     include_str!("migrations/0002_sandboxes.sql"),
     include_str!("migrations/0003_observations.sql"),
     include_str!("migrations/0004_events.sql"),
+    include_str!("migrations/0005_services.sql"),
 ];
 
 /// Marks a SQLite file as ours ("Atol").

@@ -38,6 +38,19 @@ pub struct Tombstone {
     pub outcome: String,
 }
 
+/// Which sandboxes that ended to list, the last to end first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TombstoneQuery {
+    /// Only those of this agent.
+    pub agent_id: Option<String>,
+    /// Only those of this task.
+    pub task_id: Option<String>,
+    /// How many at most.
+    pub limit: usize,
+    /// The end and the id of the last one of the page before.
+    pub after: Option<(i64, String)>,
+}
+
 /// What was deleted because of its age.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forgotten {
@@ -136,6 +149,35 @@ impl Database {
         .bind(sandbox)
         .bind(tenant.to_string())
         .fetch_optional(pool)
+        .await?))
+    }
+
+    /// Sandboxes of `tenant` that ended. One more than asked for shows that
+    /// there is another page.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn list_tombstones(
+        &self,
+        tenant: TenantId,
+        query: &TombstoneQuery,
+    ) -> Result<Vec<Tombstone>, DatabaseError> {
+        let (at_ms, id) = query.after.clone().unwrap_or((i64::MAX, String::new()));
+        Ok(read!(self, |pool| sqlx::query_as(
+            "SELECT * FROM tombstones
+             WHERE tenant_id = $1
+               AND ($2 IS NULL OR agent_id = $2)
+               AND ($3 IS NULL OR task_id = $3)
+               AND (ended_at_ms < $4 OR (ended_at_ms = $4 AND sandbox_id < $5))
+             ORDER BY ended_at_ms DESC, sandbox_id DESC LIMIT $6"
+        )
+        .bind(tenant.to_string())
+        .bind(&query.agent_id)
+        .bind(&query.task_id)
+        .bind(at_ms)
+        .bind(&id)
+        .bind(i64::try_from(query.limit + 1).unwrap_or(i64::MAX))
+        .fetch_all(pool)
         .await?))
     }
 

@@ -19,6 +19,7 @@ mod observations;
 mod postgres;
 mod races;
 mod sandboxes;
+mod services;
 
 /// Makes two tests of each behaviour.
 macro_rules! on_both {
@@ -77,4 +78,8 @@ on_both! {
     sandboxes::idempotency_keys_belong_to_tenants_and_end,
     sandboxes::a_fenced_creation_leaves_no_idempotency_key,
     sandboxes::a_nodes_sandboxes_are_found_again,
+    services::an_agent_has_one_session_per_task_and_only_so_many,
+    services::grants_are_of_a_tenant_and_go_with_what_they_open,
+    services::executions_are_written_twice_and_found_by_what_they_were,
+    services::what_ran_is_interrupted_by_the_next_start_and_the_history_ends,
 }

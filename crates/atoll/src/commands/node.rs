@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use atoll_control::executions::Executions;
 use atoll_control::identity::{Access, Identity, now_ms};
 use atoll_control::lifecycle::{Foundation, Lifecycle};
 use atoll_control::running::RunningSandboxes;
+use atoll_control::sessions::Sessions;
 use atoll_control::templates::TemplateCatalog;
 use atoll_engine::Runtime;
+use atoll_server::control_plane::AgentServices;
 use atoll_store::db::{Database, Fence, HomeOwner, NodeId};
 
 use crate::home::Home;
@@ -43,6 +46,39 @@ impl Node {
             running: Arc::default(),
             fence,
             _owner: owner,
+        })
+    }
+
+    /// What agents run, and where, once `lifecycle` knows its sandboxes. The
+    /// key in `local` is the operator's.
+    pub(super) async fn agent_services(
+        &self,
+        home: &Home,
+        lifecycle: &Lifecycle,
+        local: &str,
+    ) -> anyhow::Result<AgentServices> {
+        let executions = Executions::open(
+            lifecycle.clone(),
+            self.database.clone(),
+            self.fence.clone(),
+            home.history_settings()?,
+        )
+        .await?;
+        let places = executions.places(Arc::clone(&self.running));
+        let sessions = Sessions::open(
+            places.clone(),
+            self.database.clone(),
+            self.fence.clone(),
+            self.identity.sealer.clone(),
+            home.session_settings(),
+        )
+        .await?;
+        let operator = self.identity.keys.authenticate(local).await?;
+        Ok(AgentServices {
+            executions,
+            sessions,
+            places,
+            operator_key: Some(operator.key),
         })
     }
 

@@ -60,19 +60,24 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
             found.taken_up, found.buried, found.reaped
         );
     }
+    // Before the key of local clients is made: it is for who has none.
+    let first_key = first_key(&node).await?;
+    let local = local_key(home.path(), &node.identity.keys).await?;
+    let agents = node.agent_services(home, &lifecycle, &local).await?;
+    let (executions, sessions) = (agents.executions.clone(), agents.sessions.clone());
     let plane = Arc::new(ControlPlane::new(
         lifecycle.clone(),
         node.identity.keys.clone(),
         node.database.clone(),
+        agents,
         names
             .as_ref()
             .map_or_else(|| local_domain(address), |names| Some(names.domain())),
     ));
-    let first_key = first_key(&node).await?;
     let url = url(address);
     let endpoint = Endpoint {
         url: url.clone(),
-        api_key: local_key(home.path(), &node.identity.keys).await?,
+        api_key: local,
         pid: std::process::id(),
     };
     let published = endpoint
@@ -85,6 +90,11 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         tokio::spawn(async move { lifecycle.keep_reconciled().await })
     };
     let told = tokio::spawn(deliver(node.database.clone(), node.fence.clone(), hooks));
+    let swept = tokio::spawn(async move { sessions.keep_swept().await });
+    let cleaned = {
+        let executions = executions.clone();
+        tokio::spawn(async move { executions.keep_clean().await })
+    };
 
     plane.become_ready();
     announce(&Announcement {
@@ -126,6 +136,9 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     mcp.close().await;
     fresh.abort();
     compared.abort();
+    swept.abort();
+    cleaned.abort();
+    executions.flush().await;
     lifecycle.close_pools();
     if tokio::time::timeout(POOLS_BOUND, pools).await.is_err() {
         tracing::warn!("members of pools are left to the next start");

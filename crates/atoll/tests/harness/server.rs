@@ -46,7 +46,15 @@ impl Reply {
     pub fn is_error(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{self:#?}");
         let body = self.json();
-        assert_eq!(body["code"], status, "{self:#?}");
+        if let Some(code) = body["code"].as_str() {
+            // The form of `/api/v1`: a word, and what can be done about it.
+            let is_word = |one: u8| one.is_ascii_uppercase() || one == b'_';
+            assert!(code.bytes().all(is_word), "{self:#?}");
+            assert!(!body["remediation"].as_str().unwrap().is_empty());
+            assert!(!body["request_id"].as_str().unwrap().is_empty());
+        } else {
+            assert_eq!(body["code"], status, "{self:#?}");
+        }
         let message = body["message"].as_str();
         message
             .unwrap_or_else(|| panic!("no message in {self:#?}"))

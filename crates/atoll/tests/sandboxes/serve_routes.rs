@@ -102,17 +102,21 @@ fn a_foreign_sandbox_is_answered_as_a_missing_one() {
                 &route.path_with(id),
                 &headers,
             );
-            let without_dates = reply.headers.into_iter().filter(|(name, _)| name != "date");
+            // What differs between any two answers.
+            let request = reply.header("x-request-id").unwrap_or("none").to_owned();
+            let headers = reply.headers.iter().cloned();
+            let headers = headers.filter(|(name, _)| name != "date" && name != "x-request-id");
             Reply {
-                headers: without_dates.collect(),
-                body: reply.body.replace(id, "ID"),
+                headers: headers.collect(),
+                body: reply.body.replace(id, "ID").replace(&request, "REQUEST"),
                 ..reply
             }
         };
         let (theirs, missing) = (reply(&foreign), reply(MISSING));
         missing.is_error(404);
         assert_eq!(theirs, missing, "{} {}", route.method, route.path);
-        if route.method != "DELETE" {
+        // A route that names more than a sandbox may miss that.
+        if route.method != "DELETE" && route.path.matches('{').count() == 1 {
             assert_ne!(reply(&own).status, 404, "{} {}", route.method, route.path);
         }
         asked += 1;

@@ -1,0 +1,104 @@
+//! `POST …/execute` in a sandbox and in a session, and `POST …/packages`.
+
+use std::sync::Arc;
+
+use atoll_control::executions::{ExecutionWish, LiveExecution, Place};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderValue, StatusCode, header};
+
+use super::super::Plane;
+use super::events;
+use super::identity::Requester;
+use super::problem::Problem;
+use super::request::{Body, Named};
+use super::sessions::session_id;
+use super::wire::RecoveredBody;
+use super::wire_execution::{Execute, ExecutionBody, InstallPackages, Mode};
+
+pub(in super::super) async fn in_sandbox(
+    State(plane): State<Plane>,
+    requester: Requester,
+    Named(sandbox): Named,
+    body: Result<Body<Execute>, Problem>,
+) -> Result<Response, Problem> {
+    // Who may not see the sandbox learns nothing else.
+    let place = plane.places.find(&requester.caller, &sandbox).await?;
+    let (wish, mode) = body?.0.wish()?;
+    run(&plane, &requester, place, wish, (mode, None)).await
+}
+
+pub(in super::super) async fn in_session(
+    State(plane): State<Plane>,
+    requester: Requester,
+    Named(session): Named,
+    Body(body): Body<Execute>,
+) -> Result<Response, Problem> {
+    let (wish, mode) = body.wish()?;
+    wish.check()
+        .map_err(|error| Problem::invalid(error.to_string()))?;
+    let acquiring = plane
+        .sessions
+        .acquire(&requester.caller, session_id(&session)?);
+    let acquired = acquiring.await?;
+    let recovered = acquired.recovered.map(RecoveredBody::from);
+    run(&plane, &requester, acquired.place, wish, (mode, recovered)).await
+}
+
+pub(in super::super) async fn packages(
+    State(plane): State<Plane>,
+    requester: Requester,
+    Named(sandbox): Named,
+    body: Result<Body<InstallPackages>, Problem>,
+) -> Result<Response, Problem> {
+    let place = plane.places.find(&requester.caller, &sandbox).await?;
+    let (wish, mode) = body?.0.wish();
+    run(&plane, &requester, place, wish, (mode, None)).await
+}
+
+async fn run(
+    plane: &Plane,
+    requester: &Requester,
+    place: Place,
+    wish: ExecutionWish,
+    (mode, recovered): (Mode, Option<RecoveredBody>),
+) -> Result<Response, Problem> {
+    let live = plane
+        .executions
+        .begin(&requester.caller, &place, wish)
+        .await?;
+    let body = |state| {
+        let mut body = ExecutionBody::from(state);
+        body.recovered.clone_from(&recovered);
+        body
+    };
+    match mode {
+        Mode::Sync => {
+            let mut waiting = Waiting(Some(Arc::clone(&live)));
+            let state = live.ended().await;
+            waiting.0 = None;
+            Ok(Json(body(state.as_ref().clone())).into_response())
+        }
+        Mode::Async => {
+            let mut response = (StatusCode::ACCEPTED, Json(body(live.state()))).into_response();
+            let place = format!("/api/v1/executions/{}", live.id());
+            if let Ok(place) = HeaderValue::from_str(&place) {
+                response.headers_mut().insert(header::LOCATION, place);
+            }
+            Ok(response)
+        }
+        Mode::Stream => Ok(events::stream(plane, &requester.key, &live, 0, recovered)),
+    }
+}
+
+/// Somebody who waits for an execution; it ends when they hang up.
+struct Waiting(Option<Arc<LiveExecution>>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(live) = &self.0 {
+            live.cancel();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a sandbox uses, and what executions took.
+
+use atoll_control::identity::now_ms;
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::super::Plane;
+use super::super::moment::rfc3339;
+use super::identity::Requester;
+use super::problem::{ErrorCode, Problem};
+use super::request::{Named, Params};
+
+/// What a sandbox has used so far, as the host counts it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct SandboxUsage {
+    /// The sandbox.
+    sandbox_id: String,
+    /// How long it has lived.
+    lifetime_ms: i64,
+    /// CPU time.
+    cpu_usec: u64,
+    /// Memory in use.
+    memory_bytes: u64,
+    /// Most memory ever in use.
+    memory_peak_bytes: u64,
+    /// Memory it may use.
+    memory_limit_bytes: u64,
+    /// Disk in use.
+    disk_bytes: u64,
+    /// Disk it may use.
+    disk_limit_bytes: u64,
+    /// Processes and threads.
+    pids: u64,
+    /// Processes that the kernel ended for memory.
+    oom_kills: u64,
+}
+
+/// What the executions of one agent took.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct AgentUsage {
+    /// The agent; absent for those that named none.
+    agent_id: Option<String>,
+    /// How many there were.
+    executions: i64,
+    /// How many of them failed.
+    failed: i64,
+    /// How long they took, together.
+    duration_ms: i64,
+    /// CPU time that they used, together.
+    cpu_usec: i64,
+}
+
+/// What executions took in a time.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct Usage {
+    /// Where the time begins.
+    from: Option<String>,
+    /// Where it ends.
+    to: String,
+    /// By agent.
+    agents: Vec<AgentUsage>,
+}
+
+pub(in super::super) async fn usage_of_sandbox(
+    State(plane): State<Plane>,
+    requester: Requester,
+    Named(id): Named,
+) -> Result<Json<SandboxUsage>, Problem> {
+    let row = plane.places.row(&requester.caller, &id).await?;
+    let place = plane.places.find(&requester.caller, &id).await?;
+    let stats = place.sandbox.live.stats().await;
+    let stats = stats.map_err(|error| {
+        Problem::new(
+            ErrorCode::SandboxUnavailable,
+            format!("the sandbox cannot be measured: {error}"),
+        )
+    })?;
+    Ok(Json(SandboxUsage {
+        sandbox_id: row.sandbox_id,
+        lifetime_ms: now_ms().saturating_sub(row.started_at_ms),
+        cpu_usec: stats.cpu_usec,
+        memory_bytes: stats.memory_bytes,
+        memory_peak_bytes: stats.memory_peak_bytes,
+        memory_limit_bytes: place.sandbox.limits.memory_bytes(),
+        disk_bytes: stats.disk_total_bytes.saturating_sub(stats.disk_free_bytes),
+        disk_limit_bytes: stats.disk_total_bytes,
+        pids: stats.pids,
+        oom_kills: stats.oom_kills,
+    }))
+}
+
+pub(in super::super) async fn usage(
+    State(plane): State<Plane>,
+    requester: Requester,
+    params: Params,
+) -> Result<Json<Usage>, Problem> {
+    let from_ms = params.moment("from")?;
+    let to_ms = params
+        .moment("to")?
+        .unwrap_or_else(|| now_ms().saturating_add(1));
+    let (caller, from) = (&requester.caller, from_ms.unwrap_or(i64::MIN));
+    let mut agents = plane.executions.usage(caller, from, to_ms).await?;
+    // An agent sees its own.
+    if caller.agent_id.is_some() {
+        agents.retain(|one| one.agent_id == caller.agent_id);
+    }
+    let agents = agents.into_iter().map(|one| AgentUsage {
+        agent_id: one.agent_id,
+        executions: one.executions,
+        failed: one.failed,
+        duration_ms: one.duration_ms,
+        cpu_usec: one.cpu_usec,
+    });
+    Ok(Json(Usage {
+        from: from_ms.map(rfc3339),
+        to: rfc3339(to_ms),
+        agents: agents.collect(),
+    }))
+}
