@@ -260,8 +260,12 @@ impl Booking {
         let (number, resource) = {
             let mut state = self.lock();
             let resource = self.missing(&state, need);
-            if state.waiting.len() >= self.queue_length {
-                return Err(Full::Queue(resource, state.waiting.len()));
+            let waiting = state.waiting.len();
+            if waiting >= self.queue_length {
+                drop(state);
+                // For who asks next.
+                make_room();
+                return Err(Full::Queue(resource, waiting));
             }
             let number = state.next_number;
             state.next_number += 1;

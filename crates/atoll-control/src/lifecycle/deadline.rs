@@ -46,6 +46,12 @@ impl Deadline {
         };
     }
 
+    /// Milliseconds until then.
+    pub(super) fn left_ms(self) -> i64 {
+        let left = self.at.saturating_duration_since(Instant::now());
+        i64::try_from(left.as_millis()).unwrap_or(i64::MAX)
+    }
+
     /// Waits for it.
     pub(super) async fn reached(self) {
         sleep_until(self.at).await;

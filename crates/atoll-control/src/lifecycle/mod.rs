@@ -139,8 +139,10 @@ pub(super) struct Shared {
     booking: Booking,
     pools: Pools,
     creations: Semaphore,
-    /// Whose files are being read.
+    /// Whose files are being read; closed only with the process.
     readers: Semaphore,
+    /// Who waits for that.
+    snapshotting: Admission,
     /// Held by who gives names to snapshots, and takes them away.
     naming: tokio::sync::Mutex<()>,
 }
@@ -161,6 +163,7 @@ impl Lifecycle {
                 pools,
                 creations: Semaphore::new(CREATIONS_AT_ONCE),
                 readers: Semaphore::new(snapshot::READERS),
+                snapshotting: Admission::new(snapshot::PENDING_MAX),
                 naming: tokio::sync::Mutex::default(),
             }),
         }

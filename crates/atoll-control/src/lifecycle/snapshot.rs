@@ -18,6 +18,7 @@ use atoll_store::{ArchiveError, Digest, LayerError, LayerInfo, no_progress};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::admission::Admitted;
 use super::task::{Order, Reply, SandboxTask};
 use super::view::parse;
 use super::{
@@ -38,6 +39,8 @@ const STILL_BOUND: Duration = Duration::from_secs(600);
 const LAYERS_MAX: usize = 200;
 /// Sandboxes whose files are read at once.
 pub(super) const READERS: usize = 2;
+/// Requests of one tenant that read files, or wait to, at once.
+pub(super) const PENDING_MAX: usize = 8;
 /// Forks that are made by one request.
 const FORKS_MAX: usize = 100;
 /// Looks at a catalog that is busy, before the next minute's.
@@ -67,6 +70,9 @@ pub enum SnapshotError {
     /// The tenant has as many as it may.
     #[error("you have reached the maximum number of snapshots ({0}); delete some first")]
     TooMany(usize),
+    /// As many are being made as may be.
+    #[error("{PENDING_MAX} snapshots and forks of yours are being made already")]
+    TooManyAtOnce,
     /// It was made of a snapshot of a snapshot of a snapshot.
     #[error(
         "the sandbox stands on {LAYERS_MAX} layers already: start from a template, and not from a chain of snapshots"
@@ -164,7 +170,13 @@ impl Lifecycle {
         let (id, _) = self.shared.row(caller, id).await?;
         let (whole, caller) = (self.clone(), caller.clone());
         let name = name.map(str::to_owned);
-        to_its_end(async move { whole.take_snapshot(&caller, &id, name.as_deref()).await }).await
+        let pending = self.shared.pending(&caller)?;
+        to_its_end(async move {
+            let taken = whole.take_snapshot(&caller, &id, name.as_deref()).await;
+            drop(pending);
+            taken
+        })
+        .await
     }
 
     async fn take_snapshot(
@@ -183,18 +195,23 @@ impl Lifecycle {
         if catalog.snapshots()?.iter().filter(|one| mine(one)).count() >= most {
             return Err(SnapshotError::TooMany(most));
         }
+        let turn = shared.readers.acquire().await.ok();
         // Until the record is there, which keeps the layer.
         let _held = catalog.hold_layers().await?;
         let files = shared.files_of(id).await?;
+        drop(turn);
         let build = TemplateId::random()?;
         let (name, tag) = name.map_or((None, DEFAULT_TAG.to_owned()), |(name, tag)| {
             (Some(name), tag)
         });
 
         let _naming = shared.naming.lock().await;
-        let known = catalog.snapshots()?.into_iter();
+        let known: Vec<Snapshot> = catalog.snapshots()?.into_iter().filter(mine).collect();
+        // Others may have been as fast.
+        let is_full = known.len() >= most;
         let same_name: Vec<Snapshot> = known
-            .filter(|one| mine(one) && name.is_some() && one.name == name)
+            .into_iter()
+            .filter(|one| name.is_some() && one.name == name)
             .collect();
         let template_id = same_name.first().map(|one| one.template.id.clone());
         let template_id = template_id.unwrap_or_else(|| build.clone());
@@ -215,6 +232,11 @@ impl Lifecycle {
             sandbox: id.to_string(),
             is_retired: false,
         };
+        if is_full {
+            // So that its layer is freed.
+            retire(shared, snapshot)?;
+            return Err(SnapshotError::TooMany(most));
+        }
         let writing = async { catalog.save_snapshot(&snapshot) };
         Step::WriteSnapshot.around(writing).await?;
         for replaced in same_name {
@@ -294,7 +316,13 @@ impl Lifecycle {
         let wish = self.shared.wish_of(&row, time)?;
         wish.check(self.settings().lifetime_max)?;
         let (whole, caller) = (self.clone(), caller.clone());
-        to_its_end(async move { whole.make_forks(&caller, &id, &wish, count).await }).await
+        let pending = self.shared.pending(&caller)?;
+        to_its_end(async move {
+            let made = whole.make_forks(&caller, &id, &wish, count).await;
+            drop(pending);
+            made
+        })
+        .await
     }
 
     async fn make_forks(
@@ -306,9 +334,11 @@ impl Lifecycle {
     ) -> Result<Vec<Result<Created, CreateError>>, SnapshotError> {
         let shared = &self.shared;
         let catalog = &shared.foundation.catalog;
+        let turn = shared.readers.acquire().await.ok();
         // Until each fork has its lease, which keeps the layers.
         let held = catalog.hold_layers().await?;
         let files = shared.files_of(id).await?;
+        drop(turn);
         // Retired from the start: it is there for as long as a fork stands on it.
         let retired = Snapshot {
             build: TemplateId::random()?,
@@ -355,6 +385,13 @@ fn retire(shared: &Arc<Shared>, snapshot: Snapshot) -> Result<(), CatalogError> 
 }
 
 impl Shared {
+    /// A place among those of a tenant whose sandboxes' files are read. Taken before
+    /// anything waits: who asks for more is told, and piles nothing up.
+    fn pending(&self, caller: &Caller) -> Result<Admitted, SnapshotError> {
+        let entered = self.snapshotting.enter(caller.tenant);
+        entered.ok_or(SnapshotError::TooManyAtOnce)
+    }
+
     /// Removes what retired snapshots take, as far as nothing stands on it; whether it could look.
     pub(super) async fn sweep_snapshots(&self) -> bool {
         match self
@@ -412,8 +449,6 @@ impl Shared {
         if tier != atoll_engine::Tier::Container {
             return Err(SnapshotError::Tier(tier));
         }
-        // Closed only with the process.
-        let _turn = self.readers.acquire().await.ok();
         let (reply, answer) = oneshot::channel();
         self.order(id, Order::HoldStill { reply }).await?;
         let held = answer.await.unwrap_or(Err(OperationError::NotFound))?;

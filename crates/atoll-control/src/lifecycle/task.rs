@@ -7,6 +7,7 @@ use std::time::Duration;
 use atoll_engine::NetworkPolicy;
 use atoll_store::db::{Change, Sandbox, SandboxState};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 use super::admission::Admitted;
 use super::booking::{Booked, Hold};
@@ -68,11 +69,29 @@ pub(super) enum NewEnd {
     NotBefore(i64),
 }
 
-impl NewEnd {
-    fn after(self, current_ms: i64) -> i64 {
+impl Order {
+    /// Whether it cannot be carried out while somebody reads the sandbox's files:
+    /// what stops its processes, or lets them run on. Its time goes on meanwhile.
+    fn waits_for_reader(&self) -> bool {
         match self {
-            Self::At(end_ms) => end_ms,
-            Self::NotBefore(end_ms) => end_ms.max(current_ms),
+            Self::Pause { .. } | Self::HoldStill { .. } => true,
+            Self::SetEnd { .. }
+            | Self::SetNetwork { .. }
+            | Self::Resume { .. }
+            | Self::Kill { .. } => false,
+        }
+    }
+
+    /// Says that it is not carried out.
+    fn refuse(self, error: OperationError) {
+        // Who does not wait needs no answer.
+        match self {
+            Self::SetEnd { reply, .. } => drop(reply.send(Err(error))),
+            Self::Resume { reply, .. } => drop(reply.send(Err(error))),
+            Self::HoldStill { reply } => drop(reply.send(Err(error))),
+            Self::SetNetwork { reply, .. } | Self::Pause { reply, .. } | Self::Kill { reply } => {
+                drop(reply.send(Err(error)));
+            }
         }
     }
 }
@@ -133,6 +152,10 @@ impl SandboxTask {
             self.book();
             // One that is to be paused at its end is paused when its files are read.
             let is_held = self.holder.is_some();
+            let is_between = matches!(
+                self.row.state,
+                SandboxState::Pausing | SandboxState::Resuming
+            );
             self.deadline.follow(self.row.end_at_ms, now_ms());
             tokio::select! {
                 biased;
@@ -150,11 +173,13 @@ impl SandboxTask {
                             let _ = reply.send(Err(error)); // who does not wait needs no answer
                         }
                     },
-                    Some(order) if self.holder.is_some() => self.deferred.push_back(order),
+                    Some(order) if is_held && order.waits_for_reader() => self.defer(order),
                     Some(order) => self.carry_out(order).await,
                     // The registration holds the other end for as long as this task lives.
                     None => return,
                 },
+                // What did not come to its end, on a full disk for example, is tried again.
+                () = sleep(PAUSE_RETRY), if is_between => self.begin().await,
                 () = released(&mut self.holder) => {
                     self.holder = None;
                     while self.holder.is_none() && let Some(order) = self.deferred.pop_front() {
@@ -205,6 +230,16 @@ impl SandboxTask {
         }
     }
 
+    /// Keeps an order until nobody reads its files.
+    fn defer(&mut self, order: Order) {
+        if self.deferred.len() < ORDERS_WAITING {
+            self.deferred.push_back(order);
+        } else {
+            let text = "too many requests wait until its files are read".to_owned();
+            order.refuse(OperationError::Failed(text));
+        }
+    }
+
     /// Books of the host what it needs where it stands.
     fn book(&mut self) {
         self.places.2.hold(match self.row.state {
@@ -251,7 +286,16 @@ impl SandboxTask {
         if self.row.state != SandboxState::Running {
             return Err(OperationError::Paused);
         }
-        let end_at_ms = end.after(self.row.end_at_ms);
+        let end_at_ms = match end {
+            NewEnd::At(end_ms) => end_ms,
+            // By what is left, and not by moments: the clock may have been set since.
+            NewEnd::NotBefore(end_ms)
+                if end_ms.saturating_sub(now_ms()) > self.deadline.left_ms() =>
+            {
+                end_ms
+            }
+            NewEnd::NotBefore(_) => self.row.end_at_ms,
+        };
         if end_at_ms == self.row.end_at_ms {
             return Ok(self.row.clone());
         }

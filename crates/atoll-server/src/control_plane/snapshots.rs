@@ -160,7 +160,9 @@ impl ApiError {
             | SnapshotError::Time(_)
             | SnapshotError::TooDeep
             | SnapshotError::Unfit(_) => Self::bad_request(message),
-            SnapshotError::TooMany(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            SnapshotError::TooMany(_) | SnapshotError::TooManyAtOnce => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, message)
+            }
             SnapshotError::TooLong => Self::new(StatusCode::SERVICE_UNAVAILABLE, message),
             SnapshotError::Layer(_)
             | SnapshotError::Catalog(_)

@@ -173,7 +173,12 @@ impl Claim {
     /// Gives it back as it was: nobody has touched it.
     pub(in crate::lifecycle) fn put_back(mut self) {
         if let Some(member) = self.member.take() {
+            let limits = member.limits.clone();
             self.shared.pools.put_back(member);
+            if self.shared.booking.waiting() > 0 {
+                // Somebody looked for room while it was away.
+                self.shared.pools.make_room(&limits);
+            }
         }
     }
 

@@ -62,7 +62,8 @@ impl Shared {
         while !self.pools.is_closing() {
             self.look_at_templates();
             for member in self.pools.not_wanted() {
-                member.end().await;
+                // One that does not go must not keep the others.
+                tokio::spawn(member.end());
             }
             if let Some((index, template)) = self.pools.next_to_fill() {
                 self.fill(index, template).await;
@@ -195,7 +196,7 @@ impl Shared {
                 reason: &chain(error),
             })
             .await;
-            member.end().await;
+            tokio::spawn(member.end());
         }
     }
 }

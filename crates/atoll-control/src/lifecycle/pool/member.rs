@@ -119,7 +119,11 @@ impl Member {
                 booked,
             }),
             Err(error) => {
-                destroy_until_gone(&live, None).await;
+                // One that does not go keeps its place, and not the others.
+                tokio::spawn(async move {
+                    destroy_until_gone(&live, None).await;
+                    drop((place, booked));
+                });
                 Err(error)
             }
         }

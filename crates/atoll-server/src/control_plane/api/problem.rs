@@ -2,7 +2,7 @@
 //! repeats word for word (a test compares both).
 
 use atoll_control::executions::{Attempt, BeginError, PlaceError};
-use atoll_control::lifecycle::{CreateError, OperationError};
+use atoll_control::lifecycle::{CreateError, Full, OperationError};
 use atoll_control::sessions::SessionError;
 use atoll_guest_client::{Code, GuestError};
 use atoll_store::db::DatabaseError;
@@ -210,7 +210,10 @@ impl From<CreateError> for Problem {
             CreateError::NoTemplate(_) | CreateError::NotBuilt(_) | CreateError::NoTag { .. } => {
                 Self::new(ErrorCode::NotFound, message)
             }
-            CreateError::TooMany(_) => Self::new(ErrorCode::QuotaExceeded, message),
+            CreateError::TooMany(_) | CreateError::Full(Full::Waited(..) | Full::Queue(..)) => {
+                Self::new(ErrorCode::QuotaExceeded, message)
+            }
+            CreateError::Full(Full::Never(_)) => Self::new(ErrorCode::ServerUnavailable, message),
             CreateError::InProgress | CreateError::Ended | CreateError::OtherRequest => {
                 Self::new(ErrorCode::Conflict, message)
             }
