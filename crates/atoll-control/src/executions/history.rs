@@ -66,6 +66,7 @@ impl Executions {
     /// Forgets what is too old or too much, once a minute, for ever.
     pub async fn keep_clean(&self) {
         loop {
+            tokio::time::sleep(CLEANING_INTERVAL).await;
             let settings = self.shared.history;
             let kept_ms = i64::try_from(settings.kept.as_millis()).unwrap_or(i64::MAX);
             let bounds = HistoryBounds {
@@ -77,7 +78,6 @@ impl Executions {
                 Ok(gone) => tracing::info!("{gone} executions left the history"),
                 Err(error) => tracing::warn!("the history is not cleaned up: {error}"),
             }
-            tokio::time::sleep(CLEANING_INTERVAL).await;
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::lifecycle::OperationError;
 
 /// Time between two looks at what is due.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// Looks between two times that what ended long ago is forgotten.
+const FORGETTING_ROUNDS: u64 = 12;
 /// Sessions and sandboxes that are ended at once.
 const AT_ONCE: usize = 8;
 /// How often the last use of a session is written, at most.
@@ -183,9 +185,19 @@ impl Sessions {
     /// Ends what nobody used for too long and what has lived for long enough,
     /// and forgets what ended a week ago, for ever.
     pub async fn keep_swept(&self) {
-        loop {
+        for round in 1_u64.. {
             tokio::time::sleep(SWEEP_INTERVAL).await;
             self.sweep(now_ms()).await;
+            if round.is_multiple_of(FORGETTING_ROUNDS) {
+                self.forget().await;
+            }
+        }
+    }
+
+    async fn forget(&self) {
+        let before_ms = now_ms() - ENDED_KEPT_MS;
+        if let Err(error) = self.shared.database.forget_sessions(before_ms).await {
+            tracing::warn!("sessions that ended are not forgotten: {error}");
         }
     }
 
@@ -201,13 +213,6 @@ impl Sessions {
             } else {
                 shared.note_use(&live, &row).await;
             }
-        }
-        if let Err(error) = shared
-            .database
-            .forget_sessions(now_ms - ENDED_KEPT_MS)
-            .await
-        {
-            tracing::warn!("sessions that ended are not forgotten: {error}");
         }
     }
 }
