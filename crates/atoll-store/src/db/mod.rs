@@ -48,7 +48,8 @@ mod tombstones;
 pub use create::{CreateError, Created, Earlier, Idempotency, NewSandbox};
 pub use error::DatabaseError;
 pub use events::{
-    EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventQuery, EventScope, NewEvent,
+    EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventPage, EventQuery, EventScope,
+    NewEvent,
 };
 pub use ids::{InvalidId, KeyId, TenantId};
 pub use keys::{KeyRecord, NewKey, Revoked, Rotated};
