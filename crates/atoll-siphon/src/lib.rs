@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -134,21 +135,39 @@ fn buffer(buffer: &mut Vec<u8>) -> &mut [u8] {
 /// Takes `wanted` bytes, or fewer where the connection ends or breaks, or the
 /// pipe is full: small packets take as much room in it as large ones.
 fn fill(pipe: &Pipe, from: &TcpStream, wanted: usize) -> io::Result<usize> {
-    // Waits for the connection all the same, but never for room in the pipe.
+    // Never waits for room in the pipe. Linux waits for the connection all the
+    // same; gVisor does not, and would wait without a bound if it were asked to.
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     let mut filled = 0;
     while filled < wanted {
         let left = wanted - filled;
+        let began = Instant::now();
         match splice(from, None, &pipe.entry, None, left, flags) {
             Ok(0) => break,
             Ok(moved) => filled += moved,
             Err(Errno::INTR) => {}
             // What came before is kept; the next time it fails again.
             Err(_) if filled > 0 => break,
+            Err(Errno::AGAIN) if !has_waited(from, began) => wait(from)?,
             Err(error) => return Err(error.into()),
         }
     }
     Ok(filled)
+}
+
+/// Whether as much time went by since `began` as the connection waits at most.
+fn has_waited(from: &TcpStream, began: Instant) -> bool {
+    let bound = from.read_timeout().ok().flatten();
+    bound.is_some_and(|bound| began.elapsed() >= bound)
+}
+
+/// Waits for bytes or the end, as long as the connection does, and takes nothing.
+fn wait(from: &TcpStream) -> io::Result<()> {
+    match from.peek(&mut [0]) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Gives what is in the pipe to the file; how many bytes of it the kernel
@@ -182,7 +201,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test code")]
 
     use std::fs::OpenOptions;
+    use std::io::Seek as _;
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use super::*;
 
@@ -235,6 +256,56 @@ mod tests {
         let mut rest = [0; 11];
         (&from).read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b" and theirs");
+    }
+
+    #[test]
+    fn who_waits_gets_what_comes_later() {
+        let (mut sender, from) = pair();
+        let (waits, waiting) = std::sync::mpsc::channel();
+        let sending = std::thread::spawn(move || {
+            waiting.recv().unwrap();
+            sender.write_all(b"late").unwrap();
+        });
+        let mut file = tempfile::tempfile().unwrap();
+        waits.send(()).unwrap();
+        assert_eq!(Siphon::new().draw(&from, &file, 4).unwrap(), 4);
+        sending.join().unwrap();
+        file.rewind().unwrap();
+        let mut read = String::new();
+        file.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "late");
+    }
+
+    #[test]
+    fn bytes_are_waited_for_where_the_kernel_does_not_and_none_is_taken() {
+        let (mut sender, from) = pair();
+        let sending = std::thread::spawn(move || {
+            sender.write_all(b"late").unwrap();
+            sender
+        });
+        wait(&from).unwrap();
+        let sender = sending.join().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(Siphon::new().draw(&from, &file, 4).unwrap(), 4);
+        drop(sender);
+        wait(&from).unwrap(); // the end is something to be seen too
+        assert_eq!(Siphon::new().draw(&from, &file, 4).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_is_silent_for_too_long_is_an_error() {
+        let (_sender, from) = pair();
+        let bound = Duration::from_millis(50);
+        from.set_read_timeout(Some(bound)).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let late = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
+        let error = Siphon::new().draw(&from, &file, 4).unwrap_err();
+        let SiphonError::Connection(error) = error else {
+            unreachable!("{error:?}");
+        };
+        assert!(late.contains(&error.kind()), "{error:?}");
+        let error = wait(&from).unwrap_err();
+        assert!(late.contains(&error.kind()), "{error:?}");
     }
 
     #[test]

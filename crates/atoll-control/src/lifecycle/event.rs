@@ -14,8 +14,8 @@
 
 use atoll_engine::{Outcome, SandboxId};
 use atoll_store::db::{
-    Direction, EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventQuery, EventScope,
-    NewEvent, Sandbox, SandboxState, TenantId,
+    Direction, EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventPage, EventQuery,
+    EventScope, NewEvent, Sandbox, SandboxState, TenantId,
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -170,6 +170,20 @@ impl Lifecycle {
         let database = &self.shared.foundation.database;
         let scope = EventScope::Tenant(caller.tenant);
         Ok(database.events(scope, query).await?)
+    }
+
+    /// The same after the one that `query` names, and where to go on.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn events_after(
+        &self,
+        caller: &Caller,
+        query: &EventQuery,
+    ) -> Result<EventPage, OperationError> {
+        let database = &self.shared.foundation.database;
+        let scope = EventScope::Tenant(caller.tenant);
+        Ok(database.events_after(scope, query).await?)
     }
 
     /// How far events go.

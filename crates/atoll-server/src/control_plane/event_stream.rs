@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atoll_control::identity::{Caller, GrantError, Over};
-use atoll_store::db::{Event, EventQuery, TenantId};
+use atoll_store::db::{Event, EventPage, EventQuery, TenantId};
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -157,11 +157,10 @@ pub(super) async fn open(plane: Plane, caller: Caller, query: EventQuery) -> Ans
     let following = Following {
         query: EventQuery {
             // A number that is not given out yet is one of another server: it starts over.
-            from: Some(
-                query
-                    .from
-                    .map_or(bounds.newest, |from| from.min(bounds.newest)),
-            ),
+            from: Some(query.from.map_or(bounds.newest, |from| {
+                // What is between is said to be missing below.
+                from.max(bounds.forgotten).min(bounds.newest)
+            })),
             limit: PAGE,
             ..query
         },
@@ -198,8 +197,8 @@ struct Source {
 }
 
 impl Source {
-    async fn page(&self, query: &EventQuery) -> Result<Vec<Event>, End> {
-        let read = self.plane.lifecycle.events(&self.caller, query).await;
+    async fn page(&self, query: &EventQuery) -> Result<EventPage, End> {
+        let read = self.plane.lifecycle.events_after(&self.caller, query).await;
         read.map_err(|error| {
             tracing::error!("a stream of events ends: {error}");
             End::Failed
@@ -248,14 +247,14 @@ impl Following {
         loop {
             // Before the look: what is written after it rings again.
             self.news.borrow_and_update();
-            let events = tokio::select! {
+            let page = tokio::select! {
                 biased;
                 end = &mut self.over => return Err(end),
-                events = self.source.page(&self.query) => events?,
+                page = self.source.page(&self.query) => page?,
             };
-            if let Some(last) = events.last() {
-                self.query.from = Some(last.sequence);
-                return Ok(events.into_iter().map(text).collect());
+            self.query.from = Some(page.next);
+            if let Some(chunk) = chunk(page) {
+                return Ok(chunk);
             }
             let look_at = Instant::now() + LOOK_EVERY;
             tokio::select! {
@@ -271,6 +270,16 @@ impl Following {
             }
         }
     }
+}
+
+/// What is said of a page, if anything.
+fn chunk(page: EventPage) -> Option<String> {
+    let gap = page.missed.map(gap_text);
+    let text: String = gap
+        .into_iter()
+        .chain(page.events.into_iter().map(text))
+        .collect();
+    (!text.is_empty()).then_some(text)
 }
 
 /// An event as lines. JSON has no line breaks of its own.
@@ -293,17 +302,33 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn an_event_is_three_lines_whatever_is_in_it() {
-        let event = Event {
+    fn event() -> Event {
+        Event {
             sequence: 7,
             at_ms: 0,
             sandbox_id: Some("iabc".to_owned()),
             kind: EventKind::Crashed,
             detail: r#"{"reason":"a\nb\r\n\nevent: end"}"#.to_owned(),
             node_id: "n".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_was_forgotten_while_a_client_was_slow_is_said_before_the_rest() {
+        let page = |events, missed| EventPage {
+            events,
+            next: 9,
+            missed,
         };
-        let text = text(event);
+        assert_eq!(chunk(page(Vec::new(), None)), None);
+        assert_eq!(chunk(page(Vec::new(), Some(6))), Some(gap_text(6)));
+        let both = gap_text(6) + &text(event());
+        assert_eq!(chunk(page(vec![event()], Some(6))), Some(both));
+    }
+
+    #[test]
+    fn an_event_is_three_lines_whatever_is_in_it() {
+        let text = text(event());
         let lines: Vec<&str> = text.split('\n').collect();
         assert_eq!(
             lines,

@@ -5,12 +5,14 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::time::timeout;
 
 use super::hook::Hook;
@@ -36,13 +38,38 @@ pub(super) enum Untold {
     Unreachable(String),
 }
 
-/// What makes connections. They are not kept: the next event may be far off.
-pub(super) fn client() -> io::Result<HookClient> {
+/// What makes connections to `hooks`. They are not kept: the next event may be far off.
+pub(super) fn client(hooks: &[Hook]) -> io::Result<HookClient> {
+    client_with(hooks, || {
+        let trusting = tls()?.with_native_roots()?;
+        Ok(trusting.with_no_client_auth())
+    })
+}
+
+fn tls() -> io::Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)
+}
+
+/// The same; whom this machine trusts is asked only if a hook needs to know.
+fn client_with(
+    hooks: &[Hook],
+    trusting: impl FnOnce() -> io::Result<ClientConfig>,
+) -> io::Result<HookClient> {
+    let is_https = |hook: &Hook| hook.url.scheme() == Some(&Scheme::HTTPS);
+    let tls = if hooks.iter().any(is_https) {
+        trusting()?
+    } else {
+        tls()?
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth()
+    };
     let mut plain = HttpConnector::new();
     plain.enforce_http(false);
     plain.set_connect_timeout(Some(CONNECT_BOUND));
     let connector = HttpsConnectorBuilder::new()
-        .with_provider_and_native_roots(rustls::crypto::ring::default_provider())?
+        .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .wrap_connector(plain);
@@ -89,4 +116,19 @@ fn innermost(error: &dyn std::error::Error) -> String {
         error = source;
     }
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_needed_for_encrypted_hooks_alone() {
+        let hook = |url| Hook::new(url, "0123456789abcdef", &[]).unwrap();
+        let none = || Err(io::ErrorKind::NotFound.into());
+        let plain = hook("http://h/");
+        assert!(client_with(std::slice::from_ref(&plain), none).is_ok());
+        let refused = client_with(&[plain, hook("https://h/")], none).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+    }
 }

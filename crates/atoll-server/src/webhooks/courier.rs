@@ -1,9 +1,9 @@
 //! Who tells one hook: in order, again after a failure, and on after a restart.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atoll_control::identity::now_ms;
-use atoll_store::db::{Database, DatabaseError, Event, EventQuery, EventScope, Fence};
+use atoll_store::db::{Database, DatabaseError, Event, EventPage, EventQuery, EventScope, Fence};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -17,11 +17,29 @@ const PAGE: usize = 50;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Pause after the store could not be read.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
+/// How often it is stored, at most, how far events were passed over that the
+/// hook does not want.
+const STORE_EVERY: Duration = Duration::from_secs(60);
 /// How often one event is tried to be told, about an hour in all.
 const ATTEMPTS_MAX: u32 = 20;
 /// Longest pause after the first failure, and after any.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
+
+/// How far a hook has been told.
+struct Told {
+    sequence: i64,
+    /// What a restart would go on from.
+    stored: i64,
+    stored_at: Instant,
+}
+
+/// What a look at the store found.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    News,
+    Nothing,
+}
 
 /// Tells one hook what happens.
 pub(super) struct Courier {
@@ -49,49 +67,76 @@ impl Courier {
         loop {
             // Before the look: what is written after it rings again.
             self.news.borrow_and_update();
-            let events = match self.after(told).await {
-                Ok(events) => events,
+            match self.look(&mut told).await {
+                Ok(Look::News) => {}
+                Ok(Look::Nothing) => {
+                    // Whichever comes first, it is time to look.
+                    let _ = timeout(LOOK_EVERY, self.news.changed()).await;
+                }
                 Err(error) => {
                     tracing::warn!("events for {} wait: {error}", self.hook.place());
                     sleep(STORE_PAUSE).await;
-                    continue;
-                }
-            };
-            if events.is_empty() {
-                // Whichever comes first, it is time to look.
-                let _ = timeout(LOOK_EVERY, self.news.changed()).await;
-            }
-            for event in events {
-                let sequence = event.sequence;
-                self.tell(event).await;
-                told = sequence;
-                let id = self.hook.id();
-                let stored = self.database.advance_webhook(&self.fence, &id, told);
-                if let Err(error) = stored.await {
-                    // After a restart it is told again: at least once, as promised.
-                    tracing::warn!("it is not stored what {} knows: {error}", self.hook.place());
                 }
             }
         }
     }
 
+    /// Tells it what there is after what it was told.
+    async fn look(&self, told: &mut Told) -> Result<Look, DatabaseError> {
+        let page = self.after(told.sequence).await?;
+        if let Some(forgotten) = page.missed {
+            tracing::error!(
+                "{} is never told of some events: it knows those up to {}, and those up to {forgotten} are not kept any more",
+                self.hook.place(),
+                told.sequence
+            );
+        }
+        let look = if page.events.is_empty() {
+            Look::Nothing
+        } else {
+            Look::News
+        };
+        for event in page.events {
+            told.sequence = event.sequence;
+            self.tell(event).await;
+            self.store(told).await;
+        }
+        told.sequence = page.next;
+        if told.sequence > told.stored && told.stored_at.elapsed() >= STORE_EVERY {
+            self.store(told).await;
+        }
+        Ok(look)
+    }
+
+    /// Stores how far it has been told.
+    async fn store(&self, told: &mut Told) {
+        let id = self.hook.id();
+        let stored = self
+            .database
+            .advance_webhook(&self.fence, &id, told.sequence);
+        match stored.await {
+            Ok(()) => told.stored = told.sequence,
+            // After a restart it is told again: at least once, as promised.
+            Err(error) => {
+                tracing::warn!("it is not stored what {} knows: {error}", self.hook.place());
+            }
+        }
+        told.stored_at = Instant::now();
+    }
+
     /// How far it has been told before.
-    async fn begin(&self) -> i64 {
+    async fn begin(&self) -> Told {
         loop {
             let id = self.hook.id();
-            let found = self.database.webhook_cursor(&self.fence, &id).await;
-            let bounds = self.database.event_bounds().await;
-            match (found, bounds) {
-                (Ok(told), Ok(bounds)) => {
-                    if told < bounds.forgotten {
-                        let place = self.hook.place();
-                        tracing::warn!(
-                            "{place} was away for too long: some events are not kept any more"
-                        );
-                    }
-                    return told;
+            match self.database.webhook_cursor(&self.fence, &id).await {
+                Ok(sequence) => {
+                    return Told {
+                        sequence,
+                        stored: sequence,
+                        stored_at: Instant::now(),
+                    };
                 }
-                (Err(error), _) | (_, Err(error)) => {
+                Err(error) => {
                     tracing::warn!("events for {} wait: {error}", self.hook.place());
                     sleep(STORE_PAUSE).await;
                 }
@@ -99,14 +144,14 @@ impl Courier {
         }
     }
 
-    async fn after(&self, told: i64) -> Result<Vec<Event>, DatabaseError> {
+    async fn after(&self, sequence: i64) -> Result<EventPage, DatabaseError> {
         let query = EventQuery {
-            from: Some(told),
+            from: Some(sequence),
             kinds: self.hook.kinds.clone(),
             limit: PAGE,
             ..EventQuery::default()
         };
-        self.database.events(EventScope::Node, &query).await
+        self.database.events_after(EventScope::Node, &query).await
     }
 
     /// Tells of one event, until it is heard or has been tried often enough.
@@ -149,7 +194,75 @@ fn random_fraction() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use atoll_store::db::{EventKind, Location, NewEvent, NodeId};
+
+    use super::super::attempt::client;
     use super::*;
+
+    async fn courier(home: &std::path::Path) -> Courier {
+        let node = NodeId::of_home(home).unwrap();
+        let database = Database::open(&Location::of_home(home), node).await;
+        let database = database.unwrap();
+        let fence = database.begin_epoch(0).await.unwrap();
+        let kinds = ["killed".to_owned()];
+        let hook = Hook::new("http://127.0.0.1:1/", "0123456789abcdef", &kinds).unwrap();
+        let client = client(std::slice::from_ref(&hook)).unwrap();
+        Courier::new(database, fence, client, hook)
+    }
+
+    async fn happen(courier: &Courier) {
+        let unwanted = NewEvent {
+            at_ms: 0,
+            sandbox_id: None,
+            kind: EventKind::PoolRefilled,
+            detail: "{}".to_owned(),
+            mark: None,
+        };
+        let append = courier
+            .database
+            .append_event(&courier.fence, None, &unwanted);
+        append.await.unwrap();
+    }
+
+    async fn stored(courier: &Courier) -> i64 {
+        courier.begin().await.stored
+    }
+
+    #[tokio::test]
+    async fn what_a_hook_does_not_want_is_passed_once_and_stored_now_and_then() {
+        let home = tempfile::tempdir().unwrap();
+        let courier = courier(home.path()).await;
+        let mut told = courier.begin().await;
+        for _ in 0..3 {
+            happen(&courier).await;
+        }
+        assert_eq!(courier.look(&mut told).await.unwrap(), Look::Nothing);
+        assert_eq!((told.sequence, stored(&courier).await), (3, 0));
+        told.stored_at -= STORE_EVERY;
+        happen(&courier).await;
+        assert_eq!(courier.look(&mut told).await.unwrap(), Look::Nothing);
+        assert_eq!((told.sequence, stored(&courier).await), (4, 4));
+        // Nothing new is nothing to write.
+        let long_ago = told.stored_at - STORE_EVERY;
+        told.stored_at = long_ago;
+        assert_eq!(courier.look(&mut told).await.unwrap(), Look::Nothing);
+        assert_eq!(told.stored_at, long_ago);
+    }
+
+    #[tokio::test]
+    async fn a_hook_that_lags_goes_on_after_what_is_not_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let courier = courier(home.path()).await;
+        let mut told = courier.begin().await;
+        for _ in 0..3 {
+            happen(&courier).await;
+        }
+        courier.database.forget_events(0, 1).await.unwrap();
+        let page = courier.after(told.sequence).await.unwrap();
+        assert_eq!(page.missed, Some(2));
+        assert_eq!(courier.look(&mut told).await.unwrap(), Look::Nothing);
+        assert_eq!(courier.after(told.sequence).await.unwrap().missed, None);
+    }
 
     #[test]
     fn pauses_double_up_to_a_bound_and_are_never_all_the_same() {

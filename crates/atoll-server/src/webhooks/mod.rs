@@ -17,30 +17,59 @@ mod courier;
 mod hook;
 mod signature;
 
+use std::collections::HashMap;
+
 use atoll_store::db::{Database, Fence};
 use tokio::task::JoinSet;
 
+use attempt::HookClient;
 pub use hook::{Hook, HookError};
 
 /// Hooks of one server, at most.
 pub const HOOKS_MAX: usize = 16;
 
-/// Tells every hook what happens, for as long as this is polled: a task of the server.
-///
-/// # Errors
-/// When the authorities that this machine trusts cannot be read.
-pub async fn deliver(database: Database, fence: Fence, hooks: Vec<Hook>) -> std::io::Result<()> {
-    let names: Vec<String> = hooks.iter().map(Hook::id).collect();
-    if let Err(error) = database.keep_webhooks(&fence, &names).await {
-        tracing::warn!("webhooks that were removed are still remembered: {error}");
+/// Everybody who is told what happens.
+#[derive(Debug)]
+pub struct Webhooks {
+    hooks: Vec<Hook>,
+    client: HookClient,
+}
+
+impl Webhooks {
+    /// Those of `hooks`, which are told nothing yet.
+    ///
+    /// # Errors
+    /// When one of them needs to know whom this machine trusts, and that cannot be read.
+    pub fn new(hooks: Vec<Hook>) -> std::io::Result<Self> {
+        Ok(Self {
+            client: attempt::client(&hooks)?,
+            hooks,
+        })
     }
-    let client = attempt::client()?;
-    let mut couriers = JoinSet::new();
-    for hook in hooks {
-        let courier = courier::Courier::new(database.clone(), fence.clone(), client.clone(), hook);
-        couriers.spawn(courier.run());
+
+    /// Tells every hook what happens, for as long as this is polled: a task of the server.
+    pub async fn deliver(self, database: Database, fence: Fence) {
+        let Self { hooks, client } = self;
+        let names: Vec<String> = hooks.iter().map(Hook::id).collect();
+        if let Err(error) = database.keep_webhooks(&fence, &names).await {
+            tracing::warn!("webhooks that were removed are still remembered: {error}");
+        }
+        let mut couriers = JoinSet::new();
+        let mut places = HashMap::new();
+        for hook in hooks {
+            let place = hook.place();
+            let courier =
+                courier::Courier::new(database.clone(), fence.clone(), client.clone(), hook);
+            places.insert(couriers.spawn(courier.run()).id(), place);
+        }
+        // They end with this, and none before it.
+        while let Some(ended) = couriers.join_next_with_id().await {
+            if let Err(error) = ended {
+                let place = places.get(&error.id()).map_or("", String::as_str);
+                tracing::error!(
+                    "{place} is told nothing more until the server starts again: {error}"
+                );
+            }
+        }
     }
-    // They end with this.
-    while couriers.join_next().await.is_some() {}
-    Ok(())
 }

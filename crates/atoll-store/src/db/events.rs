@@ -124,6 +124,18 @@ pub struct EventBounds {
     pub forgotten: i64,
 }
 
+/// What a reader finds who goes on from where it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventPage {
+    /// What it asked for, the oldest first.
+    pub events: Vec<Event>,
+    /// Where it goes on: also after events that it did not ask for, so that
+    /// nobody reads them again.
+    pub next: i64,
+    /// When events after where it was are not kept any more: the last of them.
+    pub missed: Option<i64>,
+}
+
 macro_rules! select {
     ($whose:literal, $beyond:literal, $order:literal) => {
         concat!(
@@ -264,6 +276,37 @@ impl Database {
             .bind(i64::try_from(query.limit).unwrap_or(i64::MAX))
             .fetch_all(pool)
             .await?))
+    }
+
+    /// Events of `scope` after the one that `query` names, and where to go on.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn events_after(
+        &self,
+        scope: EventScope,
+        query: &EventQuery,
+    ) -> Result<EventPage, DatabaseError> {
+        let query = EventQuery {
+            direction: Direction::Forward,
+            ..query.clone()
+        };
+        // Before the page: numbers become visible in their order, so a page that
+        // is not full has everything up to this one.
+        let bounds = self.event_bounds().await?;
+        let events = self.events(scope, &query).await?;
+        let from = query.from.unwrap_or(0);
+        let last = events.last().map_or(from, |event| event.sequence);
+        let is_full = events.len() >= query.limit;
+        Ok(EventPage {
+            next: if is_full {
+                last
+            } else {
+                last.max(bounds.newest)
+            },
+            missed: (from < bounds.forgotten).then_some(bounds.forgotten),
+            events,
+        })
     }
 
     /// How far the events go.

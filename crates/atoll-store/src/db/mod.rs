@@ -54,7 +54,8 @@ pub use agent_grants::GrantedObject;
 pub use create::{CreateError, Created, Earlier, Idempotency, NewSandbox};
 pub use error::DatabaseError;
 pub use events::{
-    EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventQuery, EventScope, NewEvent,
+    EVENT_DETAIL_BYTES_MAX, Event, EventBounds, EventKind, EventPage, EventQuery, EventScope,
+    NewEvent,
 };
 pub use executions::{
     Execution, ExecutionPage, ExecutionPlace, ExecutionQuery, ExecutionStatus, ExecutionUsage,

@@ -292,7 +292,9 @@ impl Database {
         });
         match changed {
             Some(sandbox) => {
-                self.event_bell.ring();
+                if !change.events.is_empty() {
+                    self.event_bell.ring();
+                }
                 Ok(sandbox)
             }
             None => Err(self.loss(fence, sandbox).await?.into()),

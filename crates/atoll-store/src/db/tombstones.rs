@@ -127,7 +127,9 @@ impl Database {
         });
         match buried {
             Some(tombstone) => {
-                self.event_bell.ring();
+                if !events.is_empty() {
+                    self.event_bell.ring();
+                }
                 Ok(tombstone)
             }
             None => Err(self.loss(fence, sandbox).await?.into()),

@@ -55,6 +55,12 @@ pub(crate) async fn an_event_is_written_with_its_change_or_not_at_all(fixture: &
         .await
         .unwrap();
     assert!(news.has_changed().unwrap());
+    news.borrow_and_update();
+    let row = database
+        .change_sandbox(&fence, "i1", row.expected(), &Change::default())
+        .await
+        .unwrap();
+    assert!(!news.has_changed().unwrap(), "nobody looks for nothing");
     // The same once more is lost, and tells nothing.
     let again = database
         .change_sandbox(&fence, "i1", expected, &created)
@@ -187,6 +193,65 @@ pub(crate) async fn who_goes_on_after_the_last_event_misses_none(fixture: &Fixtu
         while writers.try_join_next().is_some() {}
     }
     assert_eq!(seen, (1..=WRITERS * EACH).collect::<Vec<_>>());
+}
+
+pub(crate) async fn who_wants_few_events_reads_no_other_twice_and_misses_none(fixture: &Fixture) {
+    const WRITERS: usize = 4;
+    const EACH: usize = 24;
+    let fence = fixture.fence().await;
+    let tenant = fixture.tenant("a").await;
+    let own = EventScope::Tenant(tenant);
+    let wanted = |from, limit| EventQuery {
+        from: Some(from),
+        kinds: vec![EventKind::Killed],
+        limit,
+        ..EventQuery::default()
+    };
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..WRITERS {
+        let (database, fence) = (fixture.again().await, fence.clone());
+        writers.spawn(async move {
+            for number in 0..EACH {
+                let is_wanted = number % 4 == 0;
+                let kind = [EventKind::Paused, EventKind::Killed][usize::from(is_wanted)];
+                let one = event("i1", kind);
+                database
+                    .append_event(&fence, Some(tenant), &one)
+                    .await
+                    .unwrap();
+            }
+            database.close().await;
+        });
+    }
+    let (mut seen, mut from) = (Vec::new(), 0);
+    loop {
+        let is_last = writers.is_empty();
+        let page = fixture.database.events_after(own, &wanted(from, 3)).await;
+        let page = page.unwrap();
+        assert!(page.next >= from);
+        from = page.next;
+        seen.extend(numbers(&page.events));
+        if is_last && page.events.is_empty() {
+            break;
+        }
+        while writers.try_join_next().is_some() {}
+    }
+    let all_wanted = read(&fixture.database, own, &wanted(0, 1000)).await;
+    assert_eq!(seen, numbers(&all_wanted));
+    assert_eq!(seen.len(), WRITERS * EACH / 4);
+    let newest = i64::try_from(WRITERS * EACH).unwrap();
+    assert_eq!(from, newest, "what nobody asked for is behind");
+    // A full page says nothing of what comes after it.
+    let full = fixture.database.events_after(own, &wanted(0, 2)).await;
+    let full = full.unwrap();
+    assert_eq!((full.next, full.missed), (seen[1], None));
+    // Who was away for too long is told.
+    fixture.database.forget_events(0, 2).await.unwrap();
+    let late = fixture.database.events_after(own, &wanted(0, 1000)).await;
+    assert_eq!(late.unwrap().missed, Some(newest - 2));
+    let in_time = wanted(newest - 2, 1000);
+    let in_time = fixture.database.events_after(own, &in_time).await;
+    assert_eq!(in_time.unwrap().missed, None);
 }
 
 pub(crate) async fn what_a_mark_stands_for_is_told_once(fixture: &Fixture) {

@@ -38,6 +38,7 @@ on_both! {
     events::an_event_is_written_with_its_change_or_not_at_all,
     events::events_are_read_by_whom_they_concern_from_both_ends,
     events::who_goes_on_after_the_last_event_misses_none,
+    events::who_wants_few_events_reads_no_other_twice_and_misses_none,
     events::what_a_mark_stands_for_is_told_once,
     events::old_events_are_forgotten_by_age_and_by_number,
     events::a_webhook_begins_with_what_comes_next_and_never_goes_back,

@@ -14,7 +14,7 @@ use atoll_control::isolation::Choice;
 use atoll_control::templates::TemplateCatalog;
 use atoll_server::control_plane::{ControlPlane, router};
 use atoll_server::tls::Certificates;
-use atoll_server::webhooks::deliver;
+use atoll_server::webhooks::Webhooks;
 use atoll_server::{Bounds, Entrance, Mcp, McpSettings, Names, Services};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -40,7 +40,12 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     require_root()?;
     raise_open_files();
     let mut stop = Stop::listen()?;
-    let hooks = home.webhooks()?;
+    let hooks = Webhooks::new(home.webhooks()?).map_err(|error| {
+        Hinted::error(
+            format!("webhooks with `https://` cannot be told: {error}"),
+            "install the certificates that this system trusts, often the package `ca-certificates`",
+        )
+    })?;
     let node = Node::take(home).await?;
     let listener = bind(arguments.listen, "--listen").await?;
     let address = listener.local_addr()?;
@@ -89,7 +94,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
         let lifecycle = lifecycle.clone();
         tokio::spawn(async move { lifecycle.keep_reconciled().await })
     };
-    let told = tokio::spawn(deliver(node.database.clone(), node.fence.clone(), hooks));
+    let told = tokio::spawn(hooks.deliver(node.database.clone(), node.fence.clone()));
     let swept = tokio::spawn(async move { sessions.keep_swept().await });
     let cleaned = {
         let executions = executions.clone();

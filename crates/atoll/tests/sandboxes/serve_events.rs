@@ -552,3 +552,18 @@ fn a_webhook_without_a_secret_stops_the_start_and_says_why() {
         assert!(!refused.stderr.contains("too short"), "{refused:#?}");
     }
 }
+
+#[test]
+fn an_encrypted_webhook_without_certificates_to_trust_stops_the_start() {
+    let home = second_home();
+    let config = "[[webhook]]\nurl = \"https://h/\"\nsecret_variable = \"HOOK_SECRET\"\n";
+    fs::write(home.path().join("config.toml"), config).unwrap();
+    let serve = home.atoll(["serve", "--listen", "127.0.0.1:0"]);
+    let serve = serve.env("HOOK_SECRET", SECRET);
+    let serve = serve.env("SSL_CERT_FILE", "/dev/null");
+    let refused = serve.env("SSL_CERT_DIR", "/dev/null").finish();
+    assert_ne!(refused.code, 0);
+    let said = "webhooks with `https://` cannot be told";
+    assert!(refused.stderr.contains(said), "{refused:#?}");
+    assert!(refused.stderr.contains("hint:"), "{refused:#?}");
+}
