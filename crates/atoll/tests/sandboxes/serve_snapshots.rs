@@ -325,6 +325,73 @@ fn an_end_in_the_middle_is_no_snapshot_and_does_not_wait() {
 }
 
 #[test]
+fn its_time_can_be_extended_while_its_files_are_read() {
+    let server = server();
+    let id = server.create_id(json!({}));
+    shell(&server, &id, "head -c 400000000 /dev/urandom > noise");
+    std::thread::scope(|scope| {
+        let snapshot = scope.spawn(|| snapshot(&server, &id, json!({})));
+        eventually("a layer that is being made", || {
+            is_being_made(server.path()).then_some(())
+        });
+        let timeout = Some(json!({"timeout": 3000}));
+        server
+            .ask("POST", &format!("/sandboxes/{id}/timeout"), timeout)
+            .expect(204);
+        assert!(!snapshot.is_finished(), "it waited for the snapshot");
+        snapshot.join().unwrap().expect(201);
+    });
+    server.kill(&id).expect(204);
+}
+
+#[test]
+fn a_tenant_has_only_so_many_made_at_once() {
+    let server = server();
+    let other = server.key_of("other");
+    let ids = [server.create_id(json!({})), server.create_id(json!({}))];
+    for id in &ids {
+        shell(&server, id, "head -c 100000000 /dev/urandom > noise");
+    }
+    let taken = std::thread::scope(|scope| {
+        let requests: Vec<_> = (0..14)
+            .map(|number| {
+                let (server, id) = (&server, &ids[number % 2]);
+                scope.spawn(move || snapshot(server, id, json!({})))
+            })
+            .collect();
+        requests
+            .into_iter()
+            .map(|request| request.join().unwrap().status)
+            .collect::<Vec<u16>>()
+    });
+    let refused = taken.iter().filter(|status| **status == 429).count();
+    let made = taken.iter().filter(|status| **status == 201).count();
+    assert!(
+        refused >= 1 && made >= 1 && made + refused == 14,
+        "{taken:?}"
+    );
+    // Places are given back, and were never those of somebody else.
+    let id = server.ask_as(
+        &other,
+        "POST",
+        "/v2/sandboxes",
+        Some(json!({"templateID": "base"})),
+    );
+    let id = id.expect(201)["sandboxID"].as_str().unwrap().to_owned();
+    let target = format!("/sandboxes/{id}/snapshots");
+    server
+        .ask_as(&other, "POST", &target, Some(json!({})))
+        .expect(201);
+    snapshot(&server, &ids[0], json!({})).expect(201);
+    server
+        .ask_as(&other, "DELETE", &format!("/sandboxes/{id}"), None)
+        .expect(204);
+    for id in &ids {
+        server.kill(id).expect(204);
+    }
+}
+
+#[test]
 fn a_person_takes_lists_and_deletes_them_and_forks() {
     let server = server();
     let home = &server.home;
