@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_client::{Client, Endpoint};
+use atoll_client::{Client, Endpoint, SandboxState};
 use atoll_control::identity::Caller;
 use atoll_control::lifecycle::OperationError;
 use atoll_tools::mcp::{HttpService, Principal, SessionBounds};
@@ -139,13 +139,21 @@ impl Workplace for OwnWorkplace {
         self.served.find(id)
     }
 
+    fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>> {
+        self.served.look(id)
+    }
+
     fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
         self.served.list()
     }
 
     fn kill<'a>(&'a self, id: &'a str) -> Promise<'a, Result<(), ToolError>> {
         Box::pin(async move {
-            match self.plane.lifecycle.kill(&self.caller, id).await {
+            let killed = self.plane.lifecycle.kill(&self.caller, id).await;
+            if matches!(killed, Ok(()) | Err(OperationError::NotFound)) {
+                self.served.forget(id);
+            }
+            match killed {
                 Ok(()) => Ok(()),
                 Err(OperationError::NotFound) => Err(ToolError::no_sandbox(id)),
                 Err(error) => Err(ToolError::new(
@@ -161,13 +169,17 @@ impl Workplace for OwnWorkplace {
         self.served.keep(id, busy)
     }
 
-    fn preview<'a>(&'a self, id: &'a str, port: u16) -> Promise<'a, Result<Preview, ToolError>> {
+    fn preview<'a>(
+        &'a self,
+        place: &'a Place,
+        port: u16,
+    ) -> Promise<'a, Result<Preview, ToolError>> {
         if self.plane.domain.is_some() {
-            return self.served.preview(id, port);
+            return self.served.preview(place, port);
         }
         Box::pin(async move {
             let headers: BTreeMap<&str, String> = [
-                ("e2b-sandbox-id", id.to_owned()),
+                ("e2b-sandbox-id", place.id.clone()),
                 ("e2b-sandbox-port", port.to_string()),
             ]
             .into();

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use atoll_client::SandboxState;
 use tokio::time::Instant;
 
 use crate::error::{ErrorCode, ToolError};
@@ -220,13 +221,40 @@ impl Desk {
         if error.code != ErrorCode::SandboxUnavailable {
             return error;
         }
-        match self.workplace.find(&place.id).await {
-            Ok(_) => error,
-            Err(_) => {
+        match self.workplace.look(&place.id).await {
+            Ok(SandboxState::Running) => error,
+            Ok(SandboxState::Paused) => ToolError::sandbox_paused(&place.id),
+            Err(gone) if gone.code == ErrorCode::SandboxNotFound => {
                 self.forget(&place.id);
                 ToolError::sandbox_ended(&place.id)
             }
+            // Whoever does not know does not give up a sandbox.
+            Err(_) => error,
         }
+    }
+
+    /// A sandbox that runs, for whoever only wants to know about it: it is not
+    /// woken up, and lives no longer.
+    pub(crate) async fn running_place(&self, id: Option<&str>) -> Result<Place, ToolError> {
+        let Some(id) = id.map(str::to_owned).or_else(|| self.default_id()) else {
+            return self.place(None).await;
+        };
+        if !is_id(&id) {
+            return Err(ToolError::no_sandbox(&id));
+        }
+        match self.workplace.look(&id).await {
+            Ok(SandboxState::Running) => self.existing(&id).await,
+            Ok(SandboxState::Paused) => Err(ToolError::sandbox_paused(&id)),
+            Err(gone) if gone.code == ErrorCode::SandboxNotFound && self.is_own(&id) => {
+                self.forget(&id);
+                Err(ToolError::sandbox_ended(&id))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_own(&self, id: &str) -> bool {
+        self.inner().own.contains_key(id)
     }
 
     /// Ends a sandbox.
@@ -234,9 +262,13 @@ impl Desk {
         if !is_id(id) {
             return Err(ToolError::no_sandbox(id));
         }
-        self.workplace.kill(id).await?;
-        self.forget(id);
-        Ok(())
+        let killed = self.workplace.kill(id).await;
+        match &killed {
+            Ok(()) => self.forget(id),
+            Err(gone) if gone.code == ErrorCode::SandboxNotFound => self.forget(id),
+            Err(_) => {}
+        }
+        killed
     }
 
     fn forget(&self, id: &str) {

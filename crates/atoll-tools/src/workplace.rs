@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
+use atoll_client::{Sandbox, SandboxState};
 use atoll_guest_client::{GuestClient, Lanes};
 
 use crate::error::ToolError;
@@ -43,6 +44,8 @@ pub struct Place {
     pub guest: GuestClient,
     /// Code.
     pub code: GuestClient,
+    /// What a server said of it, where one did.
+    pub served: Option<Sandbox>,
 }
 
 impl Place {
@@ -89,6 +92,10 @@ pub trait Workplace: Send + Sync + 'static {
     /// this workplace's owner may use.
     fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>>;
 
+    /// What one does that the owner may use. Neither wakes it up nor lets it
+    /// live longer.
+    fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>>;
+
     /// All that the owner may use.
     fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>>;
 
@@ -100,5 +107,9 @@ pub trait Workplace: Send + Sync + 'static {
     fn keep<'a>(&'a self, id: &'a str, busy: Duration) -> Promise<'a, ()>;
 
     /// How a port of one is reached.
-    fn preview<'a>(&'a self, id: &'a str, port: u16) -> Promise<'a, Result<Preview, ToolError>>;
+    fn preview<'a>(
+        &'a self,
+        place: &'a Place,
+        port: u16,
+    ) -> Promise<'a, Result<Preview, ToolError>>;
 }

@@ -205,6 +205,8 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use atoll_client::SandboxState;
+
     use super::*;
     use crate::error::ToolError;
     use crate::workplace::{Listed, Place, Preview, Promise, Wanted, Workplace};
@@ -218,6 +220,9 @@ mod tests {
         fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>> {
             Box::pin(async move { Err(ToolError::no_sandbox(id)) })
         }
+        fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
         fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
             Box::pin(async { Ok(Vec::new()) })
         }
@@ -227,8 +232,12 @@ mod tests {
         fn keep<'a>(&'a self, _: &'a str, _: Duration) -> Promise<'a, ()> {
             Box::pin(async {})
         }
-        fn preview<'a>(&'a self, id: &'a str, _: u16) -> Promise<'a, Result<Preview, ToolError>> {
-            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        fn preview<'a>(
+            &'a self,
+            place: &'a Place,
+            _: u16,
+        ) -> Promise<'a, Result<Preview, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(&place.id)) })
         }
     }
 

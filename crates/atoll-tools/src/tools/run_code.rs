@@ -12,7 +12,7 @@ use super::output::{follow, keep, millis, readable, say_last_line, shell};
 use super::timeout;
 use crate::cut::{Collected, cut, plain};
 use crate::definition::{Answer, Call, Failure, Image, Outcome};
-use crate::error::{ErrorCode, ToolError};
+use crate::error::{BAD_GATEWAY, ErrorCode, ToolError};
 use crate::workplace::Place;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -179,7 +179,7 @@ pub(crate) async fn in_place(
                 .await
                 .map(|outcome| of_shell(&outcome));
         }
-        Ok(Err(GuestError::Refused { message, .. })) => {
+        Ok(Err(GuestError::Refused { status, message })) if status != BAD_GATEWAY => {
             let error = ToolError::new(
                 ErrorCode::Unsupported,
                 format!(
