@@ -108,8 +108,11 @@ impl Mcp {
         let endpoint = endpoint.map_err(|error| unusable(&error))?;
         let client = Client::new(endpoint).map_err(|error| unusable(&error))?;
         let template = (self.settings.template)();
+        let caller = &asker.caller;
+        let served = ServedWorkplace::new(client, template, self.settings.is_encrypted)
+            .on_behalf_of(caller.agent_id.clone(), caller.task_id.clone());
         Ok(Arc::new(OwnWorkplace {
-            served: ServedWorkplace::new(client, template, self.settings.is_encrypted),
+            served,
             plane: Arc::clone(&self.plane),
             caller: asker.caller.clone(),
         }))
@@ -117,7 +120,9 @@ impl Mcp {
 }
 
 async fn answer(State(mcp): State<Arc<Mcp>>, asker: Asker, request: Request) -> Response {
-    let principal = Principal::new(asker.caller.tenant.to_string(), asker.key.clone());
+    let caller = &asker.caller;
+    let principal = Principal::new(caller.tenant.to_string(), asker.key.clone())
+        .on_behalf_of(caller.agent_id.clone(), caller.task_id.clone());
     let workplace = || mcp.workplace(&asker);
     let answered = mcp.service.answer(&principal, workplace, request).await;
     answered.map(axum::body::Body::new)

@@ -27,6 +27,8 @@ const MADE_BY: (&str, &str) = ("made-by", "atoll-tools");
 pub struct ServedWorkplace {
     client: Client,
     template: String,
+    agent: Option<String>,
+    task: Option<String>,
     scheme: &'static str,
     /// Sandboxes whose end moves with their use.
     kept: Mutex<HashMap<String, Kept>>,
@@ -58,10 +60,19 @@ impl ServedWorkplace {
         Self {
             client,
             template: template.into(),
+            agent: None,
+            task: None,
             scheme: if is_encrypted { "https" } else { "http" },
             kept: Mutex::new(HashMap::new()),
             moving: tokio::sync::Mutex::new(()),
         }
+    }
+
+    /// The agent and the task for whom sandboxes are made.
+    #[must_use]
+    pub fn on_behalf_of(mut self, agent: Option<String>, task: Option<String>) -> Self {
+        (self.agent, self.task) = (agent, task);
+        self
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
@@ -98,6 +109,8 @@ impl ServedWorkplace {
             metadata,
             envs: wanted.envs,
             allow_internet_access: wanted.internet,
+            agent: self.agent.clone(),
+            task: self.task.clone(),
             ..CreateOptions::template(wanted.template.unwrap_or_else(|| self.template.clone()))
         };
         let sandbox = self
