@@ -223,14 +223,18 @@ impl ToolError {
             GuestError::Refused { message, .. } => {
                 Self::arguments(message.clone(), "correct the arguments and call again")
             }
-            GuestError::Protocol(_)
-            | GuestError::TooLarge { .. }
-            | GuestError::NotForwarded(_)
-            | GuestError::Source(_) => Self::new(
+            GuestError::TooLarge { .. } => Self::new(
                 ErrorCode::Internal,
                 error.to_string(),
-                "make another sandbox with `create_sandbox` and use that",
+                "show or list less at once, or write it to a file and read that in parts",
             ),
+            GuestError::Protocol(_) | GuestError::NotForwarded(_) | GuestError::Source(_) => {
+                Self::new(
+                    ErrorCode::Internal,
+                    error.to_string(),
+                    "make another sandbox with `create_sandbox` and use that",
+                )
+            }
         }
     }
 }

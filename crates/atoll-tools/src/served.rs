@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atoll_client::{Client, ClientError, CreateOptions, ListOptions, Sandbox, SandboxState};
+use atoll_guest_client::Narrow;
 use tokio::time::Instant;
 
 use crate::error::{ErrorCode, ToolError};
@@ -17,6 +18,11 @@ pub const IDLE: Duration = Duration::from_secs(600);
 const KEEP_EVERY: Duration = Duration::from_secs(60);
 /// Asks for no life beyond what a sandbox has.
 const NO_LONGER: Duration = Duration::ZERO;
+/// What guests may answer: many share the memory of one server.
+const NARROW: Narrow = Narrow {
+    line_bytes: 8 * 1024 * 1024,
+    list_bytes: 16 * 1024 * 1024,
+};
 /// Most sandboxes that are listed.
 const LISTED_MAX: usize = 200;
 
@@ -88,8 +94,8 @@ impl ServedWorkplace {
         Place {
             id: sandbox.id().to_owned(),
             template: sandbox.template().to_owned(),
-            guest: sandbox.guest().clone(),
-            code: sandbox.code_guest().clone(),
+            guest: sandbox.guest().clone().with_bounds(NARROW),
+            code: sandbox.code_guest().clone().with_bounds(NARROW),
             served: Some(sandbox.clone()),
         }
     }

@@ -113,3 +113,40 @@ pub trait Workplace: Send + Sync + 'static {
         port: u16,
     ) -> Promise<'a, Result<Preview, ToolError>>;
 }
+
+/// For tests of what needs no sandbox.
+#[cfg(test)]
+pub(crate) mod nowhere {
+    use super::*;
+
+    /// Has no sandboxes, and makes none.
+    pub(crate) struct Nowhere;
+
+    impl Workplace for Nowhere {
+        fn create(&self, _: Wanted) -> Promise<'_, Result<Place, ToolError>> {
+            Box::pin(async { Err(ToolError::no_sandbox("")) })
+        }
+        fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+        fn kill<'a>(&'a self, id: &'a str) -> Promise<'a, Result<(), ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn keep<'a>(&'a self, _: &'a str, _: Duration) -> Promise<'a, ()> {
+            Box::pin(async {})
+        }
+        fn preview<'a>(
+            &'a self,
+            place: &'a Place,
+            _: u16,
+        ) -> Promise<'a, Result<Preview, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(&place.id)) })
+        }
+    }
+}

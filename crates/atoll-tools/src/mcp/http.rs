@@ -16,11 +16,12 @@ use rmcp::transport::streamable_http_server::session::SessionManager as _;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::{Desks, Handler, Listing};
 use super::sessions::{Full, Principal, SessionBounds, Sessions};
-use crate::desk::Desk;
+use crate::desk::{Desk, SHARED_PLOTS_BYTES_MAX};
 use crate::error::ToolError;
 use crate::tools::TIMEOUT_MAX_SECONDS;
 use crate::workplace::Workplace;
@@ -46,6 +47,8 @@ pub struct HttpService {
     service: StreamableHttpService<Handler, LocalSessionManager>,
     manager: Arc<LocalSessionManager>,
     sessions: Sessions,
+    /// Bytes that plots of all sessions may take.
+    plots_room: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
@@ -87,6 +90,7 @@ impl HttpService {
             service: StreamableHttpService::new(handler, Arc::clone(&manager), config),
             manager,
             sessions: Sessions::new(bounds),
+            plots_room: Arc::new(Semaphore::new(SHARED_PLOTS_BYTES_MAX)),
             stop,
         }
     }
@@ -104,7 +108,8 @@ impl HttpService {
     {
         let desk = || -> Result<Arc<Desk>, NoDesk> {
             let workplace = workplace().map_err(NoDesk::Workplace)?;
-            Ok(Arc::new(Desk::new(workplace)))
+            let plots_room = Arc::clone(&self.plots_room);
+            Ok(Arc::new(Desk::sharing(workplace, plots_room)))
         };
         let version = text(request.headers(), PROTOCOL_VERSION);
         let is_stateless = version.is_some_and(|version| version.as_str() >= WITHOUT_SESSIONS);
