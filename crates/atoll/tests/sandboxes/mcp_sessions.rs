@@ -79,29 +79,35 @@ fn sandboxes_of_tools_are_made_for_the_agent_and_the_task_of_their_session() {
 }
 
 #[test]
-fn a_preview_and_a_connection_do_not_prolong_what_runs() {
+fn a_preview_neither_prolongs_nor_wakes_and_work_wakes_only() {
     let server = Server::start(second_home());
     let session = begun(&server, &server.key);
     let made = server.create(json!({"timeout": 120}));
     let id = made["sandboxID"].as_str().unwrap();
     let end = |id: &str| server.get(id).expect(200)["endAt"].clone();
     let before = end(id);
-    for (name, arguments) in [
-        ("preview_url", json!({"port": 8000, "sandbox_id": id})),
-        (
-            "execute_command",
-            json!({"command": "echo here", "sandbox_id": id}),
-        ),
-    ] {
+    let call = |name: &str, arguments: serde_json::Value| {
         let headers = [
             ("x-api-key", server.key.as_str()),
             ("mcp-session-id", session.as_str()),
         ];
         let call = request(2, "tools/call", &tool(name, &arguments));
-        let ran = post(&server, &headers, &call);
-        // Without a domain there is no name for a port.
-        let is_expected = ran.body.contains("UNSUPPORTED") || ran.body.contains("here\\n");
-        assert!(is_expected, "{ran:#?}");
+        post(&server, &headers, &call).body
+    };
+    let command = json!({"command": "echo here", "sandbox_id": id});
+    let preview = json!({"port": 8000, "sandbox_id": id});
+    for (name, arguments) in [("preview_url", &preview), ("execute_command", &command)] {
+        let ran = call(name, arguments.clone());
+        assert!(ran.contains("\"isError\":false"), "{name}: {ran}");
     }
     assert_eq!(end(id), before);
+
+    let target = format!("/sandboxes/{id}/pause");
+    server.ask("POST", &target, Some(json!({}))).expect(204);
+    let told = call("preview_url", preview);
+    assert!(told.contains("is paused"), "{told}");
+    assert_eq!(server.get(id).expect(200)["state"], "paused");
+    let ran = call("execute_command", command);
+    assert!(ran.contains("\"isError\":false"), "{ran}");
+    assert_eq!(server.get(id).expect(200)["state"], "running");
 }
