@@ -73,8 +73,15 @@ impl Client {
     /// [`ClientError::RateLimited`] when the server has no room, and others.
     pub async fn create(&self, options: &CreateOptions) -> Result<Sandbox, ClientError> {
         let mut headers = HeaderMap::new();
-        if let Some(key) = &options.idempotency_key {
-            headers.insert("idempotency-key", value(key)?);
+        let said = [
+            ("idempotency-key", &options.idempotency_key),
+            ("atoll-agent-id", &options.agent),
+            ("atoll-task-id", &options.task),
+        ];
+        for (name, text) in said {
+            if let Some(text) = text {
+                headers.insert(name, value(text)?);
+            }
         }
         let reply = self
             .rest()

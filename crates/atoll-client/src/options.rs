@@ -31,6 +31,10 @@ pub struct CreateOptions {
     pub auto_resume: bool,
     /// The same key twice gives the same sandbox: 1 to 255 of `[a-z0-9-]`.
     pub idempotency_key: Option<String>,
+    /// The agent for whom it is made, for whoever looks at events.
+    pub agent: Option<String>,
+    /// And the task.
+    pub task: Option<String>,
 }
 
 impl Default for CreateOptions {
@@ -53,6 +57,8 @@ impl CreateOptions {
             on_timeout: OnTimeout::Kill,
             auto_resume: false,
             idempotency_key: None,
+            agent: None,
+            task: None,
         }
     }
 

@@ -40,6 +40,18 @@ pub struct GuestClient {
     token: String,
     silence: Duration,
     lanes: Lanes,
+    narrow: Option<Narrow>,
+}
+
+/// Narrower bounds than the usual ones, where many guests answer into the
+/// memory of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Narrow {
+    /// Longest line of an execution. A longer result is left out and counted:
+    /// [`crate::CodeRun::left_out`].
+    pub line_bytes: usize,
+    /// Longest list of a directory.
+    pub list_bytes: usize,
 }
 
 impl fmt::Debug for GuestClient {
@@ -71,6 +83,7 @@ impl GuestClient {
             token,
             silence: SILENCE_BOUND,
             lanes: Lanes::default(),
+            narrow: None,
         }
     }
 
@@ -94,6 +107,17 @@ impl GuestClient {
     pub fn with_lanes(mut self, lanes: Lanes) -> Self {
         self.lanes = lanes;
         self
+    }
+
+    /// Sets narrower bounds for what code shows and for lists.
+    #[must_use]
+    pub fn with_bounds(mut self, narrow: Narrow) -> Self {
+        self.narrow = Some(narrow);
+        self
+    }
+
+    pub(crate) fn narrow(&self) -> Option<Narrow> {
+        self.narrow
     }
 
     /// Where to ask for a lane, if at all.

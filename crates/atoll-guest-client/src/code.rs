@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
-use crate::client::{GuestClient, bad_request, full};
+use crate::client::{GuestClient, Narrow, bad_request, full};
 use crate::error::{GuestError, harmless};
 use crate::pool::Outgoing;
 
@@ -25,6 +25,12 @@ const LINE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Most values in a line: each takes many times the room of its text.
 const LINE_VALUES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of a line for each of its values, where bounds are narrow.
+const NARROW_BYTES_PER_VALUE: usize = 8;
+
+/// How guests begin the line of a result.
+const RESULT_BEGINS: &[u8] = br#"{"type":"result""#;
 
 /// How long an execution may be silent, signs of life included.
 const SILENCE_BOUND: Duration = Duration::from_secs(CODE_KEEPALIVE.as_secs() * 2 + 30);
@@ -168,6 +174,48 @@ pub struct CodeRun {
     /// How much of the buffer was searched for the end of a line.
     searched: usize,
     is_over: bool,
+    bounds: LineBounds,
+    /// Whether the rest of a line is left out.
+    is_skipping: bool,
+    left_out: usize,
+}
+
+/// What a line of an execution may have.
+#[derive(Debug, Clone, Copy)]
+struct LineBounds {
+    bytes: usize,
+    values: usize,
+    too_large: TooLarge,
+}
+
+/// What becomes of a result that is too large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TooLarge {
+    Fails,
+    IsLeftOut,
+}
+
+impl LineBounds {
+    fn of(narrow: Option<Narrow>) -> Self {
+        match narrow {
+            None => Self {
+                bytes: LINE_BYTES_MAX,
+                values: LINE_VALUES_MAX,
+                too_large: TooLarge::Fails,
+            },
+            Some(Narrow { line_bytes, .. }) => Self {
+                bytes: line_bytes.min(LINE_BYTES_MAX),
+                values: (line_bytes / NARROW_BYTES_PER_VALUE).min(LINE_VALUES_MAX),
+                too_large: TooLarge::IsLeftOut,
+            },
+        }
+    }
+
+    /// Whether a line that begins like this may be left out. An error or the
+    /// end may not: without them, an execution looks like another one.
+    fn may_leave_out(self, line: &[u8]) -> bool {
+        self.too_large == TooLarge::IsLeftOut && line.starts_with(RESULT_BEGINS)
+    }
 }
 
 impl GuestClient {
@@ -191,6 +239,9 @@ impl GuestClient {
             buffer: BytesMut::new(),
             searched: 0,
             is_over: false,
+            bounds: LineBounds::of(self.narrow()),
+            is_skipping: false,
+            left_out: 0,
         })
     }
 
@@ -327,7 +378,14 @@ impl CodeRun {
                     "the execution broke off".to_owned(),
                 ));
             };
-            match event(&line)? {
+            let event = match event(&line, self.bounds.values) {
+                Err(GuestError::TooLarge { .. }) if self.bounds.may_leave_out(&line) => {
+                    self.left_out += 1;
+                    continue;
+                }
+                event => event?,
+            };
+            match event {
                 CodeEvent::Keepalive | CodeEvent::Unknown => {}
                 CodeEvent::EndOfExecution => {
                     self.is_over = true;
@@ -339,21 +397,36 @@ impl CodeRun {
         Ok(None)
     }
 
+    /// How many results were too large for the narrow bounds of the client.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
     async fn line(&mut self) -> Result<Option<Bytes>, GuestError> {
         loop {
             let fresh = &self.buffer[self.searched..];
             if let Some(end) = fresh.iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(self.searched + end + 1).freeze();
                 self.searched = 0;
+                if std::mem::take(&mut self.is_skipping) {
+                    self.left_out += 1;
+                    continue;
+                }
                 return Ok(Some(line.slice(..line.len() - 1)));
             }
-            self.searched = self.buffer.len();
-            if self.buffer.len() > LINE_BYTES_MAX {
+            let is_too_long = self.buffer.len() > self.bounds.bytes;
+            if is_too_long && !self.is_skipping && !self.bounds.may_leave_out(&self.buffer) {
                 return Err(GuestError::TooLarge {
                     what: "a line of an execution",
-                    limit: LINE_BYTES_MAX,
+                    limit: self.bounds.bytes,
                 });
             }
+            if is_too_long || self.is_skipping {
+                self.is_skipping = true;
+                self.buffer.clear();
+            }
+            self.searched = self.buffer.len();
             let frame = timeout(SILENCE_BOUND, self.body.frame())
                 .await
                 .map_err(|_| GuestError::Timeout {
@@ -361,7 +434,7 @@ impl CodeRun {
                     bound: SILENCE_BOUND,
                 })?;
             match frame {
-                None if self.buffer.is_empty() => return Ok(None),
+                None if self.buffer.is_empty() && !self.is_skipping => return Ok(None),
                 None => {
                     return Err(GuestError::Protocol(
                         "an execution ends within a line".to_owned(),
@@ -377,11 +450,11 @@ impl CodeRun {
     }
 }
 
-fn event(line: &[u8]) -> Result<CodeEvent, GuestError> {
-    if values(line) > LINE_VALUES_MAX {
+fn event(line: &[u8], values_max: usize) -> Result<CodeEvent, GuestError> {
+    if values(line) > values_max {
         return Err(GuestError::TooLarge {
             what: "the number of values in a line of an execution",
-            limit: LINE_VALUES_MAX,
+            limit: values_max,
         });
     }
     serde_json::from_slice(line)
@@ -437,6 +510,10 @@ fn without_halves(line: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn event(line: &[u8]) -> Result<CodeEvent, GuestError> {
+        super::event(line, LINE_VALUES_MAX)
+    }
 
     #[test]
     fn events_are_what_the_lines_say() {

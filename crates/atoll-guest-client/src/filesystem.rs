@@ -93,7 +93,7 @@ impl GuestClient {
         };
         let request = self.unary("/filesystem.Filesystem/ListDir", &message, user)?;
         let answer = self.unary_answer(Outgoing::Repeatable(request)).await?;
-        let mut listing = Listing::default();
+        let mut listing = Listing::within(self.narrow().map(|narrow| narrow.list_bytes));
         answer.each_chunk(|chunk| listing.push(&chunk)).await?;
         listing.finish()
     }

@@ -11,12 +11,12 @@
 //! |---|---|
 //! | 64 KiB, 64 headers, 30 s | a response's head |
 //! | 256 KiB, 30 s | an answer that is read as a whole, an entry of a list |
-//! | 128 MiB, 30 s, and 256 MiB of entries | a list |
+//! | 128 MiB or as told, 30 s, and twice as much of entries | a list |
 //! | 1 MiB | a frame of a stream |
 //! | 90 s, or as told | silence of a stream or a file; only whole frames break it |
 //! | 10 s | the end of a command beyond its timeout, whatever is sent meanwhile |
 //! | 4 connections, 5 s | what is kept idle |
-//! | 256 MiB | a line of an execution |
+//! | 256 MiB, or as told | a line of an execution |
 //! | 40 s | silence of an execution |
 //! | 64 KiB | why a large file was refused |
 //!
@@ -63,7 +63,7 @@ mod watch;
 pub use atoll_protocol::connect::Code;
 pub use atoll_protocol::status::ExitStatus;
 pub use atoll_protocol::{InitRequest, KERNEL_RELEASE};
-pub use client::GuestClient;
+pub use client::{GuestClient, Narrow};
 pub use code::{CodeContext, CodeError, CodeEvent, CodeResult, CodeRun, CodeToRun, NewContext};
 pub use download::FileReader;
 pub use entry::{Entry, EntryKind, FileNameError, GuestText};

@@ -12,16 +12,17 @@ use crate::messages::decode;
 /// Longest answer, in bytes.
 const LIST_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Most memory of its entries, in bytes: what an honest answer of that
-/// length needs. A lying one makes hundreds of bytes out of two.
-const LIST_MEMORY_MAX: usize = 2 * LIST_BYTES_MAX;
+/// Most memory of its entries for every byte of it: what an honest answer
+/// needs. A lying one makes hundreds of bytes out of two.
+const MEMORY_PER_BYTE: usize = 2;
 
 /// Key of `ListDirResponse.entries`: field 1, with a length.
 const ENTRY_KEY: u8 = 0x0a;
 
 /// A list that is still coming.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Listing {
+    bytes_max: usize,
     /// Bytes of the entry that is not all there.
     buffer: BytesMut,
     received: usize,
@@ -30,17 +31,29 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
+    /// A list of at most so many bytes, and never of more than the usual bound.
+    pub(crate) fn within(bytes_max: Option<usize>) -> Self {
+        Self {
+            bytes_max: bytes_max.map_or(LIST_BYTES_MAX, |most| most.min(LIST_BYTES_MAX)),
+            buffer: BytesMut::new(),
+            received: 0,
+            memory: 0,
+            entries: Vec::new(),
+        }
+    }
+
     /// Adds bytes as they came.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), GuestError> {
         self.received = self.received.saturating_add(bytes.len());
-        if self.received > LIST_BYTES_MAX {
-            return Err(too_large("a list", LIST_BYTES_MAX));
+        if self.received > self.bytes_max {
+            return Err(too_large("a list", self.bytes_max));
         }
         self.buffer.extend_from_slice(bytes);
         while let Some(entry) = self.next_entry()? {
             self.memory = self.memory.saturating_add(entry.memory_bytes());
-            if self.memory > LIST_MEMORY_MAX {
-                return Err(too_large("a list with entries", LIST_MEMORY_MAX));
+            let memory_max = self.bytes_max * MEMORY_PER_BYTE;
+            if self.memory > memory_max {
+                return Err(too_large("a list with entries", memory_max));
             }
             self.entries.push(entry);
         }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_client::{Client, Endpoint};
+use atoll_client::{Client, Endpoint, SandboxState};
 use atoll_control::identity::Caller;
 use atoll_control::lifecycle::OperationError;
 use atoll_tools::mcp::{HttpService, Principal, SessionBounds};
@@ -108,8 +108,11 @@ impl Mcp {
         let endpoint = endpoint.map_err(|error| unusable(&error))?;
         let client = Client::new(endpoint).map_err(|error| unusable(&error))?;
         let template = (self.settings.template)();
+        let caller = &asker.caller;
+        let served = ServedWorkplace::new(client, template, self.settings.is_encrypted)
+            .on_behalf_of(caller.agent_id.clone(), caller.task_id.clone());
         Ok(Arc::new(OwnWorkplace {
-            served: ServedWorkplace::new(client, template, self.settings.is_encrypted),
+            served,
             plane: Arc::clone(&self.plane),
             caller: asker.caller.clone(),
         }))
@@ -117,7 +120,9 @@ impl Mcp {
 }
 
 async fn answer(State(mcp): State<Arc<Mcp>>, asker: Asker, request: Request) -> Response {
-    let principal = Principal::new(asker.caller.tenant.to_string(), asker.key.clone());
+    let caller = &asker.caller;
+    let principal = Principal::new(caller.tenant.to_string(), asker.key.clone())
+        .on_behalf_of(caller.agent_id.clone(), caller.task_id.clone());
     let workplace = || mcp.workplace(&asker);
     let answered = mcp.service.answer(&principal, workplace, request).await;
     answered.map(axum::body::Body::new)
@@ -139,13 +144,21 @@ impl Workplace for OwnWorkplace {
         self.served.find(id)
     }
 
+    fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>> {
+        self.served.look(id)
+    }
+
     fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
         self.served.list()
     }
 
     fn kill<'a>(&'a self, id: &'a str) -> Promise<'a, Result<(), ToolError>> {
         Box::pin(async move {
-            match self.plane.lifecycle.kill(&self.caller, id).await {
+            let killed = self.plane.lifecycle.kill(&self.caller, id).await;
+            if matches!(killed, Ok(()) | Err(OperationError::NotFound)) {
+                self.served.forget(id);
+            }
+            match killed {
                 Ok(()) => Ok(()),
                 Err(OperationError::NotFound) => Err(ToolError::no_sandbox(id)),
                 Err(error) => Err(ToolError::new(
@@ -161,13 +174,17 @@ impl Workplace for OwnWorkplace {
         self.served.keep(id, busy)
     }
 
-    fn preview<'a>(&'a self, id: &'a str, port: u16) -> Promise<'a, Result<Preview, ToolError>> {
+    fn preview<'a>(
+        &'a self,
+        place: &'a Place,
+        port: u16,
+    ) -> Promise<'a, Result<Preview, ToolError>> {
         if self.plane.domain.is_some() {
-            return self.served.preview(id, port);
+            return self.served.preview(place, port);
         }
         Box::pin(async move {
             let headers: BTreeMap<&str, String> = [
-                ("e2b-sandbox-id", id.to_owned()),
+                ("e2b-sandbox-id", place.id.clone()),
                 ("e2b-sandbox-port", port.to_string()),
             ]
             .into();

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use atoll_client::SandboxState;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::error::{ErrorCode, ToolError};
@@ -23,6 +25,10 @@ pub const PROCESSES_MAX: usize = 32;
 pub const PLOTS_MAX: usize = 32;
 /// Bytes of them, as they are sent.
 const PLOTS_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of the plots of all desks together that share room for them.
+pub(crate) const SHARED_PLOTS_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Calls of one session at once.
+pub(crate) const CALLS_MAX: usize = 32;
 /// Names of sessions within a session (`sessionId` of `executeCode`).
 const NAME_CHARS_MAX: usize = 128;
 /// Sandboxes that end at the same time when a desk is closed.
@@ -36,6 +42,8 @@ pub(crate) struct Plot {
     pub(crate) mime_type: &'static str,
     /// In base64.
     pub(crate) data: Arc<str>,
+    /// Its part of what all desks may keep, given back with the last copy.
+    _room: Arc<OwnedSemaphorePermit>,
 }
 
 impl Plot {
@@ -71,6 +79,8 @@ pub struct Desk {
     inner: Mutex<Inner>,
     /// Two calls at once must not make two sandboxes.
     making: tokio::sync::Mutex<()>,
+    /// Bytes that plots may take.
+    plots_room: Arc<Semaphore>,
 }
 
 /// A call that is being answered. As long as it exists, the desk is not idle.
@@ -88,7 +98,13 @@ impl Desk {
     /// A session without sandboxes.
     #[must_use]
     pub fn new(workplace: Arc<dyn Workplace>) -> Self {
+        Self::sharing(workplace, Arc::new(Semaphore::new(PLOTS_BYTES_MAX)))
+    }
+
+    /// A session whose plots take room that others use too, in bytes.
+    pub(crate) fn sharing(workplace: Arc<dyn Workplace>, plots_room: Arc<Semaphore>) -> Self {
         Self {
+            plots_room,
             workplace,
             inner: Mutex::new(Inner {
                 last_used: Some(Instant::now()),
@@ -107,10 +123,20 @@ impl Desk {
     }
 
     /// Says that somebody works here until the result is dropped.
-    #[must_use]
-    pub fn use_it(self: &Arc<Self>) -> InUse {
-        self.inner().in_use += 1;
-        InUse(Arc::clone(self))
+    ///
+    /// # Errors
+    /// When as many do as may: each takes memory.
+    pub fn use_it(self: &Arc<Self>) -> Result<InUse, ToolError> {
+        let mut inner = self.inner();
+        if inner.in_use >= CALLS_MAX {
+            return Err(ToolError::new(
+                ErrorCode::QuotaExceeded,
+                format!("{CALLS_MAX} calls of this session are under way"),
+                "call again when one of them has ended",
+            ));
+        }
+        inner.in_use += 1;
+        Ok(InUse(Arc::clone(self)))
     }
 
     /// For how long nobody has worked here.
@@ -220,13 +246,40 @@ impl Desk {
         if error.code != ErrorCode::SandboxUnavailable {
             return error;
         }
-        match self.workplace.find(&place.id).await {
-            Ok(_) => error,
-            Err(_) => {
+        match self.workplace.look(&place.id).await {
+            Ok(SandboxState::Running) => error,
+            Ok(SandboxState::Paused) => ToolError::sandbox_paused(&place.id),
+            Err(gone) if gone.code == ErrorCode::SandboxNotFound => {
                 self.forget(&place.id);
                 ToolError::sandbox_ended(&place.id)
             }
+            // Whoever does not know does not give up a sandbox.
+            Err(_) => error,
         }
+    }
+
+    /// A sandbox that runs, for whoever only wants to know about it: it is not
+    /// woken up, and lives no longer.
+    pub(crate) async fn running_place(&self, id: Option<&str>) -> Result<Place, ToolError> {
+        let Some(id) = id.map(str::to_owned).or_else(|| self.default_id()) else {
+            return self.place(None).await;
+        };
+        if !is_id(&id) {
+            return Err(ToolError::no_sandbox(&id));
+        }
+        match self.workplace.look(&id).await {
+            Ok(SandboxState::Running) => self.existing(&id).await,
+            Ok(SandboxState::Paused) => Err(ToolError::sandbox_paused(&id)),
+            Err(gone) if gone.code == ErrorCode::SandboxNotFound && self.is_own(&id) => {
+                self.forget(&id);
+                Err(ToolError::sandbox_ended(&id))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_own(&self, id: &str) -> bool {
+        self.inner().own.contains_key(id)
     }
 
     /// Ends a sandbox.
@@ -234,9 +287,13 @@ impl Desk {
         if !is_id(id) {
             return Err(ToolError::no_sandbox(id));
         }
-        self.workplace.kill(id).await?;
-        self.forget(id);
-        Ok(())
+        let killed = self.workplace.kill(id).await;
+        match &killed {
+            Ok(()) => self.forget(id),
+            Err(gone) if gone.code == ErrorCode::SandboxNotFound => self.forget(id),
+            Err(_) => {}
+        }
+        killed
     }
 
     fn forget(&self, id: &str) {
@@ -285,25 +342,37 @@ impl Desk {
         self.inner().processes.get(&number).cloned()
     }
 
-    /// Keeps a plot, and says where it can be read again.
-    pub(crate) fn keep_plot(&self, sandbox: &str, mime_type: &'static str, data: &str) -> Plot {
+    /// Keeps a plot, and says where it can be read again; nowhere when there
+    /// is no room for it.
+    pub(crate) fn keep_plot(
+        &self,
+        sandbox: &str,
+        mime_type: &'static str,
+        data: &str,
+    ) -> Option<String> {
+        let length = u32::try_from(data.len()).ok()?;
         let mut inner = self.inner();
+        let mut bytes: usize = inner.plots.iter().map(|plot| plot.data.len()).sum();
+        let room = loop {
+            let fits = inner.plots.len() < PLOTS_MAX && bytes + data.len() <= PLOTS_BYTES_MAX;
+            let room = fits.then(|| Arc::clone(&self.plots_room).try_acquire_many_owned(length));
+            if let Some(Ok(room)) = room {
+                break room;
+            }
+            // Those of others stay.
+            bytes -= inner.plots.pop_front()?.data.len();
+        };
         inner.plots_drawn += 1;
         let plot = Plot {
             sandbox: sandbox.to_owned(),
             number: inner.plots_drawn,
             mime_type,
             data: data.into(),
+            _room: Arc::new(room),
         };
-        inner.plots.push_back(plot.clone());
-        let mut bytes: usize = inner.plots.iter().map(|plot| plot.data.len()).sum();
-        while inner.plots.len() > PLOTS_MAX || bytes > PLOTS_BYTES_MAX {
-            match inner.plots.pop_front() {
-                Some(old) => bytes -= old.data.len(),
-                None => break,
-            }
-        }
-        plot
+        let uri = plot.uri();
+        inner.plots.push_back(plot);
+        Some(uri)
     }
 
     pub(crate) fn plots(&self) -> Vec<Plot> {
@@ -345,4 +414,42 @@ pub(crate) fn session_over() -> ToolError {
         "the session is over",
         "connect again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workplace::nowhere::Nowhere;
+
+    #[tokio::test]
+    async fn plots_of_all_desks_take_no_more_than_their_room() {
+        let room = Arc::new(Semaphore::new(10));
+        let desk = || Desk::sharing(Arc::new(Nowhere), Arc::clone(&room));
+        let (one, other) = (desk(), desk());
+        let keep = |desk: &Desk, data: &str| desk.keep_plot("s", "image/png", data).is_some();
+        assert!(keep(&one, "123456"));
+        assert!(keep(&other, "1234"));
+        // An own one makes room, one of somebody else does not.
+        assert!(keep(&other, "4321"));
+        assert!(!keep(&other, "12345"));
+        let kept = |desk: &Desk| -> Vec<u64> {
+            let plots = desk.plots();
+            plots.iter().map(|plot| plot.number).collect()
+        };
+        assert_eq!((kept(&one), kept(&other)), (vec![1], vec![]));
+        one.close().await;
+        assert_eq!(room.available_permits(), 10);
+        assert!(keep(&other, "12345"));
+        assert!(!keep(&other, "12345678901"));
+    }
+
+    #[tokio::test]
+    async fn a_session_has_so_many_calls_at_once_and_no_more() {
+        let desk = Arc::new(Desk::new(Arc::new(Nowhere)));
+        let mut calls: Vec<InUse> = (0..CALLS_MAX).map(|_| desk.use_it().unwrap()).collect();
+        let refused = desk.use_it().map(drop).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::QuotaExceeded);
+        calls.pop();
+        assert!(desk.use_it().is_ok());
+    }
 }

@@ -4,6 +4,9 @@
 use atoll_guest_client::{Code as RpcCode, GuestError};
 use serde::Serialize;
 
+/// What a server answers in place of a sandbox that is not there or does not answer.
+pub(crate) const BAD_GATEWAY: u16 = 502;
+
 /// Kinds of failure. The list in `docs/mcp.md` is the same, and a test keeps it so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -131,6 +134,16 @@ impl ToolError {
         )
     }
 
+    /// A sandbox that holds still. It was somebody's will that it does.
+    #[must_use]
+    pub(crate) fn sandbox_paused(id: &str) -> Self {
+        Self::new(
+            ErrorCode::SandboxUnavailable,
+            format!("the sandbox `{id}` is paused"),
+            "resume it through the API, or make another one with `create_sandbox`",
+        )
+    }
+
     /// What a guest's refusal means for a file.
     pub(crate) fn of_file(path: &str, error: &GuestError) -> Self {
         match error {
@@ -163,6 +176,10 @@ impl ToolError {
                 format!("`{path}`: {message}"),
                 "remove files that are not needed with `execute_command`",
             ),
+            GuestError::Refused {
+                status: BAD_GATEWAY,
+                ..
+            } => Self::of_guest(error),
             GuestError::Refused { message, .. } | GuestError::Rpc { message, .. } => {
                 Self::arguments(
                     format!("`{path}`: {message}"),
@@ -183,7 +200,11 @@ impl ToolError {
             ),
             GuestError::Unreachable(_)
             | GuestError::Disconnected(_)
-            | GuestError::Unauthorized(_) => Self::new(
+            | GuestError::Unauthorized(_)
+            | GuestError::Refused {
+                status: BAD_GATEWAY,
+                ..
+            } => Self::new(
                 ErrorCode::SandboxUnavailable,
                 error.to_string(),
                 "call again; when that fails too, make another one with `create_sandbox`",
@@ -202,14 +223,18 @@ impl ToolError {
             GuestError::Refused { message, .. } => {
                 Self::arguments(message.clone(), "correct the arguments and call again")
             }
-            GuestError::Protocol(_)
-            | GuestError::TooLarge { .. }
-            | GuestError::NotForwarded(_)
-            | GuestError::Source(_) => Self::new(
+            GuestError::TooLarge { .. } => Self::new(
                 ErrorCode::Internal,
                 error.to_string(),
-                "make another sandbox with `create_sandbox` and use that",
+                "show or list less at once, or write it to a file and read that in parts",
             ),
+            GuestError::Protocol(_) | GuestError::NotForwarded(_) | GuestError::Source(_) => {
+                Self::new(
+                    ErrorCode::Internal,
+                    error.to_string(),
+                    "make another sandbox with `create_sandbox` and use that",
+                )
+            }
         }
     }
 }
@@ -228,6 +253,20 @@ mod tests {
             .collect();
         let all: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(listed, all);
+    }
+
+    #[test]
+    fn a_server_that_finds_no_sandbox_says_nothing_about_arguments() {
+        let error = GuestError::Refused {
+            status: 502,
+            message: "The sandbox was not found".to_owned(),
+        };
+        let (guest, file) = (
+            ToolError::of_guest(&error),
+            ToolError::of_file("/a", &error),
+        );
+        assert_eq!(guest.code, ErrorCode::SandboxUnavailable);
+        assert_eq!(file, guest);
     }
 
     #[test]

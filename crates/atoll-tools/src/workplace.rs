@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
+use atoll_client::{Sandbox, SandboxState};
 use atoll_guest_client::{GuestClient, Lanes};
 
 use crate::error::ToolError;
@@ -43,6 +44,8 @@ pub struct Place {
     pub guest: GuestClient,
     /// Code.
     pub code: GuestClient,
+    /// What a server said of it, where one did.
+    pub served: Option<Sandbox>,
 }
 
 impl Place {
@@ -89,6 +92,10 @@ pub trait Workplace: Send + Sync + 'static {
     /// this workplace's owner may use.
     fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>>;
 
+    /// What one does that the owner may use. Neither wakes it up nor lets it
+    /// live longer.
+    fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>>;
+
     /// All that the owner may use.
     fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>>;
 
@@ -100,5 +107,46 @@ pub trait Workplace: Send + Sync + 'static {
     fn keep<'a>(&'a self, id: &'a str, busy: Duration) -> Promise<'a, ()>;
 
     /// How a port of one is reached.
-    fn preview<'a>(&'a self, id: &'a str, port: u16) -> Promise<'a, Result<Preview, ToolError>>;
+    fn preview<'a>(
+        &'a self,
+        place: &'a Place,
+        port: u16,
+    ) -> Promise<'a, Result<Preview, ToolError>>;
+}
+
+/// For tests of what needs no sandbox.
+#[cfg(test)]
+pub(crate) mod nowhere {
+    use super::*;
+
+    /// Has no sandboxes, and makes none.
+    pub(crate) struct Nowhere;
+
+    impl Workplace for Nowhere {
+        fn create(&self, _: Wanted) -> Promise<'_, Result<Place, ToolError>> {
+            Box::pin(async { Err(ToolError::no_sandbox("")) })
+        }
+        fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+        fn kill<'a>(&'a self, id: &'a str) -> Promise<'a, Result<(), ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn keep<'a>(&'a self, _: &'a str, _: Duration) -> Promise<'a, ()> {
+            Box::pin(async {})
+        }
+        fn preview<'a>(
+            &'a self,
+            place: &'a Place,
+            _: u16,
+        ) -> Promise<'a, Result<Preview, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(&place.id)) })
+        }
+    }
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use atoll_guest_client::{Command, ExitStatus, GuestClient, GuestError, Process, ProcessEvent};
+use atoll_guest_client::{
+    CodeEvent, CodeToRun, Command, ExitStatus, GuestClient, GuestError, Narrow, Process,
+    ProcessEvent,
+};
 use tokio::time::{Instant, advance, sleep};
 
-use crate::support::{END, STREAM_HEAD, drips};
+use crate::support::{END, STREAM_HEAD, answer, drips, says};
 
 /// `{event: {start: {pid: 7}}}` as a frame.
 const START: &[u8] = &[0, 0, 0, 0, 6, 0x0a, 4, 0x0a, 2, 0x08, 7];
@@ -89,4 +92,38 @@ async fn a_reader_that_comes_late_gets_what_is_there() {
             ProcessEvent::End(ExitStatus::Exited(3)),
         ]
     );
+}
+
+const NARROW: Narrow = Narrow {
+    line_bytes: 64 * 1024,
+    list_bytes: 64 * 1024,
+};
+
+#[tokio::test]
+async fn results_beyond_narrow_bounds_are_left_out_and_the_rest_is_heard() {
+    let long = format!(
+        r#"{{"type":"result","text":"{}"}}"#,
+        "x".repeat(1024 * 1024)
+    );
+    let many = format!(r#"{{"type":"result","data":[{}1]}}"#, "1,".repeat(20_000));
+    let said = r#"{"type":"stdout","text":"a"}"#;
+    let end = r#"{"type":"end_of_execution"}"#;
+    let body = [long.as_str(), said, &many, end, ""].join("\n");
+    let client = says(answer("200 OK", "", body.as_bytes())).with_bounds(NARROW);
+    let mut run = client.run_code(&CodeToRun::default()).await.unwrap();
+    let text = "a".to_owned();
+    let heard = [run.next().await.unwrap(), run.next().await.unwrap()];
+    let expected = [CodeEvent::Stdout { text }, CodeEvent::EndOfExecution];
+    assert_eq!(heard, expected.map(Some));
+    assert_eq!(run.left_out(), 2);
+}
+
+#[tokio::test]
+async fn an_error_beyond_narrow_bounds_is_not_taken_for_a_success() {
+    let long = format!(r#"{{"type":"error","name":"{}"}}"#, "x".repeat(1024 * 1024));
+    let body = [long.as_str(), r#"{"type":"end_of_execution"}"#, ""].join("\n");
+    let client = says(answer("200 OK", "", body.as_bytes())).with_bounds(NARROW);
+    let mut run = client.run_code(&CodeToRun::default()).await.unwrap();
+    let error = run.next().await.unwrap_err();
+    assert!(matches!(error, GuestError::TooLarge { .. }), "{error:?}");
 }

@@ -107,7 +107,10 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let desk = self.desk(&context)?;
-        let _in_use = desk.use_it();
+        let _in_use = match desk.use_it() {
+            Ok(in_use) => in_use,
+            Err(error) => return Ok(told(Err(error.into())).into()),
+        };
         let Some(tool) = crate::find(&request.name) else {
             let name: String = request.name.chars().take(64).collect();
             return Err(ErrorData::invalid_params(
@@ -147,7 +150,9 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let desk = self.desk(&context)?;
-        let _in_use = desk.use_it();
+        let _in_use = desk.use_it().map_err(|error| {
+            ErrorData::invalid_request(error.cause.clone(), serde_json::to_value(&error).ok())
+        })?;
         let call = Call::new(desk);
         match resources::read(&call, &request.uri).await {
             Ok(read) => Ok(read.into()),

@@ -3,8 +3,11 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::combinators::BoxBody;
@@ -13,16 +16,23 @@ use rmcp::transport::streamable_http_server::session::SessionManager as _;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::{Desks, Handler, Listing};
 use super::sessions::{Full, Principal, SessionBounds, Sessions};
-use crate::desk::Desk;
+use crate::desk::{Desk, SHARED_PLOTS_BYTES_MAX};
 use crate::error::ToolError;
+use crate::tools::TIMEOUT_MAX_SECONDS;
 use crate::workplace::Workplace;
 
 /// Largest message of a client.
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Sessions that end at the same time.
+const ENDS_AT_ONCE: usize = 32;
+/// What a call may take beyond its timeout.
+const CALL_GRACE: Duration = Duration::from_secs(120);
 
 const SESSION_ID: &str = "mcp-session-id";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -37,6 +47,8 @@ pub struct HttpService {
     service: StreamableHttpService<Handler, LocalSessionManager>,
     manager: Arc<LocalSessionManager>,
     sessions: Sessions,
+    /// Bytes that plots of all sessions may take.
+    plots_room: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
@@ -59,7 +71,7 @@ impl HttpService {
         let stop = CancellationToken::new();
         let mut manager = LocalSessionManager::default();
         // Ours ends them first, with what is in them.
-        manager.session_config.keep_alive = Some(bounds.idle * 2);
+        manager.session_config.keep_alive = Some(keep_alive(&bounds));
         let manager = Arc::new(manager);
         let config = StreamableHttpServerConfig::default()
             // Whoever asks has shown a key; a page of another origin is refused below.
@@ -78,6 +90,7 @@ impl HttpService {
             service: StreamableHttpService::new(handler, Arc::clone(&manager), config),
             manager,
             sessions: Sessions::new(bounds),
+            plots_room: Arc::new(Semaphore::new(SHARED_PLOTS_BYTES_MAX)),
             stop,
         }
     }
@@ -95,7 +108,8 @@ impl HttpService {
     {
         let desk = || -> Result<Arc<Desk>, NoDesk> {
             let workplace = workplace().map_err(NoDesk::Workplace)?;
-            Ok(Arc::new(Desk::new(workplace)))
+            let plots_room = Arc::clone(&self.plots_room);
+            Ok(Arc::new(Desk::sharing(workplace, plots_room)))
         };
         let version = text(request.headers(), PROTOCOL_VERSION);
         let is_stateless = version.is_some_and(|version| version.as_str() >= WITHOUT_SESSIONS);
@@ -158,21 +172,21 @@ impl HttpService {
                 }
             }
             let idle = self.sessions.bounds().idle;
+            let mut over = Vec::new();
             for (id, principal, desk) in self.sessions.begun() {
                 let is_there = self.manager.has_session(&id.as_str().into()).await;
                 let is_over = desk.idle() > idle
                     || strangers.contains(&principal)
                     || !is_there.unwrap_or(false);
                 if is_over {
-                    self.end(&id).await;
+                    over.push(id);
                 }
             }
             let is_over = |principal: &Principal, desk: &Desk| {
                 desk.idle() > idle || strangers.contains(principal)
             };
-            for desk in self.sessions.end_shared(is_over) {
-                desk.close().await;
-            }
+            let shared = self.sessions.end_shared(is_over);
+            self.end_all(over, shared).await;
         }
     }
 
@@ -184,13 +198,28 @@ impl HttpService {
     /// Ends all sessions with their sandboxes.
     pub async fn close(&self) {
         self.stop();
-        for (id, _, _) in self.sessions.begun() {
-            self.end(&id).await;
-        }
-        for desk in self.sessions.end_shared(|_, _| true) {
-            desk.close().await;
-        }
+        let begun = self.sessions.begun().into_iter().map(|(id, _, _)| id);
+        let shared = self.sessions.end_shared(|_, _| true);
+        self.end_all(begun.collect(), shared).await;
     }
+
+    /// Ends sessions, many at a time: each waits for its sandboxes.
+    async fn end_all(&self, begun: Vec<String>, shared: Vec<Arc<Desk>>) {
+        let begun = begun
+            .into_iter()
+            .map(|id| async move { self.end(&id).await }.boxed());
+        let shared = shared
+            .into_iter()
+            .map(|desk| async move { desk.close().await }.boxed());
+        let ends = stream::iter(begun.chain(shared));
+        ends.for_each_concurrent(ENDS_AT_ONCE, |end| end).await;
+    }
+}
+
+/// When the protocol's own part of a session ends that hears nothing: after
+/// the longest call, during which a client may well be silent.
+fn keep_alive(bounds: &SessionBounds) -> Duration {
+    bounds.idle * 2 + Duration::from_secs_f64(TIMEOUT_MAX_SECONDS) + CALL_GRACE
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {
@@ -228,4 +257,88 @@ fn said(status: StatusCode, message: &str) -> McpResponse {
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use atoll_client::SandboxState;
+    use atoll_guest_client::GuestClient;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::workplace::{Listed, Place, Preview, Promise, Wanted};
+
+    /// Sandboxes whose end takes a second.
+    struct Slow;
+
+    impl Workplace for Slow {
+        fn create(&self, _: Wanted) -> Promise<'_, Result<Place, ToolError>> {
+            let dial = Arc::new(|_| Err(io::ErrorKind::ConnectionRefused.into()));
+            let guest = GuestClient::new(dial, String::new());
+            Box::pin(async {
+                Ok(Place {
+                    id: "slow".to_owned(),
+                    template: "base".to_owned(),
+                    code: guest.clone(),
+                    guest,
+                    served: None,
+                })
+            })
+        }
+        fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
+        }
+        fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+        fn kill<'a>(&'a self, _: &'a str) -> Promise<'a, Result<(), ToolError>> {
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(())
+            })
+        }
+        fn keep<'a>(&'a self, _: &'a str, _: Duration) -> Promise<'a, ()> {
+            Box::pin(async {})
+        }
+        fn preview<'a>(
+            &'a self,
+            place: &'a Place,
+            _: u16,
+        ) -> Promise<'a, Result<Preview, ToolError>> {
+            Box::pin(async move { Err(ToolError::no_sandbox(&place.id)) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_do_not_wait_for_each_others_end() {
+        let service = HttpService::new(&[], SessionBounds::default());
+        for number in 0..64 {
+            let desk = Arc::new(Desk::new(Arc::new(Slow)));
+            desk.place(None).await.unwrap();
+            let principal = Principal::new("a", number.to_string());
+            let sessions = &service.sessions;
+            if number % 2 == 0 {
+                let id = number.to_string();
+                sessions.begin(&id, &principal, desk).unwrap();
+            } else {
+                sessions.shared(&principal, || Ok::<_, Full>(desk)).unwrap();
+            }
+        }
+        let started = Instant::now();
+        service.close().await;
+        assert_eq!(started.elapsed().as_secs(), 2);
+        assert!(service.sessions.begun().is_empty());
+    }
+
+    #[test]
+    fn no_session_ends_under_its_longest_call() {
+        let bounds = SessionBounds::default();
+        let call = Duration::from_secs(3600);
+        assert!(keep_alive(&bounds) > bounds.idle + call);
+    }
 }

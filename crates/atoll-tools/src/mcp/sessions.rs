@@ -2,8 +2,8 @@
 //! they end.
 //!
 //! Clients of protocols before 2026-07-28 have a session that they begin and
-//! end. Later ones have none: all calls with one key share a desk, which ends
-//! when nobody used it for a while.
+//! end. Later ones have none: all calls with one key, for one agent and one
+//! task, share a desk, which ends when nobody used it for a while.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,12 @@ use std::time::Duration;
 use crate::desk::Desk;
 
 /// Who a request comes from. A session is bound to it.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
     tenant: String,
     key: String,
+    agent: Option<String>,
+    task: Option<String>,
 }
 
 impl Principal {
@@ -26,7 +28,21 @@ impl Principal {
         Self {
             tenant: tenant.into(),
             key: key.into(),
+            agent: None,
+            task: None,
         }
+    }
+
+    /// The agent and the task that the caller says it acts for. Those without
+    /// sessions share a desk only with the same.
+    #[must_use]
+    pub fn on_behalf_of(mut self, agent: Option<String>, task: Option<String>) -> Self {
+        (self.agent, self.task) = (agent, task);
+        self
+    }
+
+    fn has_key_of(&self, other: &Self) -> bool {
+        (&self.tenant, &self.key) == (&other.tenant, &other.key)
     }
 
     /// The key, to be looked at again.
@@ -50,6 +66,8 @@ impl fmt::Debug for Principal {
 pub struct SessionBounds {
     /// All together.
     pub sessions: usize,
+    /// Of one tenant, with all its keys.
+    pub sessions_per_tenant: usize,
     /// With one key.
     pub sessions_per_key: usize,
     /// Without a call.
@@ -62,6 +80,7 @@ impl Default for SessionBounds {
     fn default() -> Self {
         Self {
             sessions: 512,
+            sessions_per_tenant: 128,
             sessions_per_key: 64,
             idle: crate::served::IDLE,
             sweep: Duration::from_secs(2),
@@ -112,7 +131,8 @@ impl Sessions {
     pub(super) fn find(&self, id: &str, principal: &Principal) -> Option<Arc<Desk>> {
         let open = self.open();
         let session = open.begun.get(id)?;
-        (session.principal == *principal).then(|| Arc::clone(&session.desk))
+        let is_own = session.principal.has_key_of(principal);
+        is_own.then(|| Arc::clone(&session.desk))
     }
 
     /// Takes up a session that has begun.
@@ -132,7 +152,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// The desk that all clients without sessions share that show this key.
+    /// The desk that all clients without sessions share that show this key, for
+    /// the same agent and task.
     pub(super) fn shared<E: From<Full>>(
         &self,
         principal: &Principal,
@@ -152,15 +173,17 @@ impl Sessions {
     }
 
     fn room(&self, open: &Open, principal: &Principal) -> Result<(), Full> {
-        let own = open
-            .begun
-            .values()
-            .filter(|session| session.principal == *principal);
-        let all = open.begun.len() + open.shared.len();
-        if all >= self.bounds.sessions || own.count() >= self.bounds.sessions_per_key {
-            return Err(Full);
+        let begun = open.begun.values().map(|session| &session.principal);
+        let (mut all, mut of_tenant, mut with_key) = (0, 0, 0);
+        for other in begun.chain(open.shared.keys()) {
+            all += 1;
+            of_tenant += usize::from(other.tenant == principal.tenant);
+            with_key += usize::from(other.has_key_of(principal));
         }
-        Ok(())
+        let is_full = all >= self.bounds.sessions
+            || of_tenant >= self.bounds.sessions_per_tenant
+            || with_key >= self.bounds.sessions_per_key;
+        if is_full { Err(Full) } else { Ok(()) }
     }
 
     /// Forgets a session, and hands out its desk to be closed.
@@ -184,7 +207,7 @@ impl Sessions {
         let open = self.open();
         let begun = open.begun.values().map(|session| &session.principal);
         let mut all: Vec<Principal> = begun.chain(open.shared.keys()).cloned().collect();
-        all.sort_by(|one, other| (&one.tenant, &one.key).cmp(&(&other.tenant, &other.key)));
+        all.sort();
         all.dedup();
         all
     }
@@ -206,31 +229,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ToolError;
-    use crate::workplace::{Listed, Place, Preview, Promise, Wanted, Workplace};
-
-    struct Nowhere;
-
-    impl Workplace for Nowhere {
-        fn create(&self, _: Wanted) -> Promise<'_, Result<Place, ToolError>> {
-            Box::pin(async { Err(ToolError::no_sandbox("")) })
-        }
-        fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>> {
-            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
-        }
-        fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
-            Box::pin(async { Ok(Vec::new()) })
-        }
-        fn kill<'a>(&'a self, id: &'a str) -> Promise<'a, Result<(), ToolError>> {
-            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
-        }
-        fn keep<'a>(&'a self, _: &'a str, _: Duration) -> Promise<'a, ()> {
-            Box::pin(async {})
-        }
-        fn preview<'a>(&'a self, id: &'a str, _: u16) -> Promise<'a, Result<Preview, ToolError>> {
-            Box::pin(async move { Err(ToolError::no_sandbox(id)) })
-        }
-    }
+    use crate::workplace::nowhere::Nowhere;
 
     fn desk() -> Arc<Desk> {
         Arc::new(Desk::new(Arc::new(Nowhere)))
@@ -270,5 +269,34 @@ mod tests {
         assert_eq!(shared.map(drop), Err(Full));
         sessions.end("1");
         assert_eq!(sessions.begin("4", &bob, desk()), Ok(()));
+    }
+    #[tokio::test]
+    async fn no_tenant_takes_all_the_room() {
+        let sessions = Sessions::new(SessionBounds {
+            sessions: 4,
+            sessions_per_tenant: 3,
+            sessions_per_key: 2,
+            ..SessionBounds::default()
+        });
+        let (one, other) = (principal("a", "1"), principal("a", "2"));
+        assert_eq!(sessions.begin("1", &one, desk()), Ok(()));
+        assert_eq!(sessions.begin("2", &one, desk()), Ok(()));
+        let shared = |who: &Principal| sessions.shared(who, || Ok::<_, Full>(desk())).map(drop);
+        assert_eq!(shared(&one), Err(Full));
+        assert_eq!(shared(&other), Ok(()));
+        assert_eq!(sessions.begin("3", &other, desk()), Err(Full));
+        assert_eq!(sessions.begin("3", &principal("b", "3"), desk()), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn agents_share_sessions_by_name_only_and_each_has_a_desk_without() {
+        let sessions = Sessions::new(SessionBounds::default());
+        let agent = |name: &str| principal("a", "1").on_behalf_of(Some(name.to_owned()), None);
+        let shared = |who: &Principal| sessions.shared(who, || Ok::<_, Full>(desk())).unwrap();
+        let (ada, bob) = (agent("ada"), agent("bob"));
+        assert!(Arc::ptr_eq(&shared(&ada), &shared(&ada)));
+        assert!(!Arc::ptr_eq(&shared(&ada), &shared(&bob)));
+        sessions.begin("s", &ada, desk()).unwrap();
+        assert!(sessions.find("s", &bob).is_some());
     }
 }

@@ -12,7 +12,7 @@ use super::output::{follow, keep, millis, readable, say_last_line, shell};
 use super::timeout;
 use crate::cut::{Collected, cut, plain};
 use crate::definition::{Answer, Call, Failure, Image, Outcome};
-use crate::error::{ErrorCode, ToolError};
+use crate::error::{BAD_GATEWAY, ErrorCode, ToolError};
 use crate::workplace::Place;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -127,12 +127,16 @@ enum End {
     Lost(GuestError),
 }
 
+#[derive(Default)]
 struct Heard {
     stdout: Collected,
     stderr: Collected,
-    results: Vec<CodeResult>,
+    /// In the form in which they are shown: those of code may be large.
+    results: Vec<Shown>,
+    images: Vec<Image>,
     results_left_out: usize,
-    error: Option<CodeError>,
+    error: Option<Raised>,
+    is_state_lost: bool,
     execution_count: Option<u64>,
 }
 
@@ -158,14 +162,7 @@ pub(crate) async fn in_place(
         language: Some(language.as_str().to_owned()),
         ..CodeToRun::default()
     };
-    let mut heard = Heard {
-        stdout: Collected::default(),
-        stderr: Collected::default(),
-        results: Vec::new(),
-        results_left_out: 0,
-        error: None,
-        execution_count: None,
-    };
+    let mut heard = Heard::default();
     let end = match tokio::time::timeout_at(deadline, place.code.run_code(&wanted)).await {
         Err(_) => End::Timeout,
         Ok(Err(GuestError::Refused { status: 500, .. })) if language == Language::Bash => {
@@ -179,7 +176,7 @@ pub(crate) async fn in_place(
                 .await
                 .map(|outcome| of_shell(&outcome));
         }
-        Ok(Err(GuestError::Refused { message, .. })) => {
+        Ok(Err(GuestError::Refused { status, message })) if status != BAD_GATEWAY => {
             let error = ToolError::new(
                 ErrorCode::Unsupported,
                 format!(
@@ -192,20 +189,25 @@ pub(crate) async fn in_place(
             return Err(error.into());
         }
         Ok(Err(error)) => End::Lost(error),
-        Ok(Ok(mut run)) => loop {
-            match tokio::time::timeout_at(deadline, run.next()).await {
-                // Dropped, it is interrupted.
-                Err(_) => break End::Timeout,
-                Ok(Err(error)) => break End::Lost(error),
-                Ok(Ok(None | Some(CodeEvent::EndOfExecution))) => break End::Over,
-                Ok(Ok(Some(event))) => take(call, &mut heard, event),
-            }
-        },
+        Ok(Ok(mut run)) => {
+            let end = loop {
+                match tokio::time::timeout_at(deadline, run.next()).await {
+                    // Dropped, it is interrupted.
+                    Err(_) => break End::Timeout,
+                    Ok(Err(error)) => break End::Lost(error),
+                    Ok(Ok(None | Some(CodeEvent::EndOfExecution))) => break End::Over,
+                    Ok(Ok(Some(event))) => take(call, &place.id, &mut heard, event),
+                }
+            };
+            heard.results_left_out += run.left_out();
+            end
+        }
     };
     told(call, place, language, heard, end, limit, started.elapsed()).await
 }
 
-fn take(call: &Call, heard: &mut Heard, event: CodeEvent) {
+/// Takes of an event what is shown of it, and nothing else.
+fn take(call: &Call, sandbox: &str, heard: &mut Heard, event: CodeEvent) {
     match event {
         CodeEvent::Stdout { text } => {
             say_last_line(call, text.as_bytes());
@@ -216,10 +218,14 @@ fn take(call: &Call, heard: &mut Heard, event: CodeEvent) {
             heard.stderr.push(text.as_bytes());
         }
         CodeEvent::Result(result) if heard.results.len() < RESULTS_MAX => {
-            heard.results.push(*result);
+            let shown = shown(call, sandbox, &result, &mut heard.images);
+            heard.results.push(shown);
         }
         CodeEvent::Result(_) => heard.results_left_out += 1,
-        CodeEvent::Error(error) => heard.error = Some(error),
+        CodeEvent::Error(error) => {
+            heard.is_state_lost = error.is_state_lost();
+            heard.error = Some(Raised::of(&error));
+        }
         CodeEvent::NumberOfExecutions { execution_count } => {
             heard.execution_count = Some(execution_count);
         }
@@ -238,20 +244,14 @@ async fn told(
 ) -> Answer {
     let stdout = readable(place, heard.stdout, "stdout").await;
     let stderr = readable(place, heard.stderr, "stderr").await;
-    let mut images = Vec::new();
-    let mut results = Vec::new();
-    for result in &heard.results {
-        results.push(shown(call, place, result, &mut images));
-    }
-    let lost_state = heard.error.as_ref().is_some_and(CodeError::is_state_lost);
     let ran = Ran {
         sandbox_id: place.id.clone(),
         language,
         success: matches!(end, End::Over) && heard.error.is_none(),
         stdout: stdout.text,
         stderr: stderr.text,
-        results,
-        error: heard.error.as_ref().map(Raised::of),
+        results: heard.results,
+        error: heard.error,
         execution_count: heard.execution_count,
         stdout_path: stdout.full_output_path,
         stderr_path: stderr.full_output_path,
@@ -260,10 +260,10 @@ async fn told(
     let outcome = Outcome {
         text: text(&ran, heard.results_left_out),
         structured: serde_json::to_value(&ran).unwrap_or_default(),
-        images,
+        images: heard.images,
     };
     let error = match end {
-        End::Over if lost_state => ToolError::new(
+        End::Over if heard.is_state_lost => ToolError::new(
             ErrorCode::KernelDied,
             "the kernel ended while the code ran: all variables are lost, files are not \
              (often it used more memory than the sandbox has)",
@@ -290,14 +290,14 @@ impl Raised {
     fn of(error: &CodeError) -> Self {
         let rest = "the middle of the traceback";
         Self {
-            name: error.name.clone(),
+            name: cut(&plain(&error.name)).text(rest),
             message: cut(&plain(&error.value)).text(rest),
             traceback: cut(&plain(&error.traceback)).text(rest),
         }
     }
 }
 
-fn shown(call: &Call, place: &Place, result: &CodeResult, images: &mut Vec<Image>) -> Shown {
+fn shown(call: &Call, sandbox: &str, result: &CodeResult, images: &mut Vec<Image>) -> Shown {
     let forms = [
         ("text", result.text.is_some()),
         ("html", result.html.is_some()),
@@ -324,13 +324,12 @@ fn shown(call: &Call, place: &Place, result: &CodeResult, images: &mut Vec<Image
     {
         // Lines of base64 are one line to clients.
         let data: String = data.split_whitespace().collect();
-        let plot = call.desk.keep_plot(&place.id, mime_type, &data);
-        image_uri = Some(plot.uri());
+        image_uri = call.desk.keep_plot(sandbox, mime_type, &data);
         if images.len() < IMAGES_MAX {
             images.push(Image {
                 data,
                 mime_type,
-                uri: Some(plot.uri()),
+                uri: image_uri.clone(),
             });
         }
     }
@@ -409,5 +408,61 @@ fn of_shell(outcome: &Outcome) -> Outcome {
         text: text(&ran, 0),
         structured: serde_json::to_value(&ran).unwrap_or_default(),
         images: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cut::{HEAD_CHARS, TAIL_CHARS};
+    use crate::desk::Desk;
+    use crate::workplace::nowhere::Nowhere;
+
+    fn heard(results: impl IntoIterator<Item = CodeResult>) -> (Call, Heard) {
+        let call = Call::new(Arc::new(Desk::new(Arc::new(Nowhere))));
+        let mut heard = Heard::default();
+        for result in results {
+            take(&call, "s", &mut heard, CodeEvent::Result(Box::new(result)));
+        }
+        (call, heard)
+    }
+
+    #[tokio::test]
+    async fn of_large_results_only_what_is_shown_is_kept() {
+        let large = || CodeResult {
+            text: Some("x".repeat(1024 * 1024)),
+            html: Some("<p>".repeat(1024 * 1024)),
+            png: Some("A".repeat(IMAGE_BYTES_MAX + 1)),
+            ..CodeResult::default()
+        };
+        let (call, heard) = heard((0..RESULTS_MAX + 2).map(|_| large()));
+        assert_eq!(heard.results.len(), RESULTS_MAX);
+        assert_eq!(heard.results_left_out, 2);
+        for shown in &heard.results {
+            let text = shown.text.as_ref().unwrap();
+            assert!(text.len() < HEAD_CHARS + TAIL_CHARS + 200, "{}", text.len());
+            assert_eq!(shown.forms, ["text", "html", "png"]);
+            assert_eq!(shown.image_uri, None);
+        }
+        assert!(heard.images.is_empty() && call.desk.plots().is_empty());
+    }
+
+    #[tokio::test]
+    async fn pictures_beyond_the_first_ones_are_resources_only() {
+        let picture = |_| CodeResult {
+            png: Some("AA\nAA\n".to_owned()),
+            ..CodeResult::default()
+        };
+        let (call, heard) = heard((0..IMAGES_MAX + 1).map(picture));
+        assert_eq!(heard.images.len(), IMAGES_MAX);
+        assert_eq!(heard.images[0].data, "AAAA");
+        assert_eq!(call.desk.plots().len(), IMAGES_MAX + 1);
+        let last = heard.results.last().unwrap();
+        assert_eq!(
+            last.image_uri.as_deref(),
+            Some("atoll://sandbox/s/plots/5.png")
+        );
     }
 }

@@ -189,10 +189,10 @@ pub(crate) async fn preview(call: &Call, arguments: PreviewUrl) -> Answer {
     if arguments.port == 0 {
         return Err(ToolError::arguments("there is no port 0", "give 1 to 65535").into());
     }
-    let place = call.desk.place(arguments.sandbox_id.as_deref()).await?;
-    super::output::keep(call, &place, Duration::ZERO).await;
+    let id = arguments.sandbox_id.as_deref();
+    let place = call.desk.running_place(id).await?;
     let workplace = call.desk.workplace();
-    let preview = workplace.preview(&place.id, arguments.port).await?;
+    let preview = workplace.preview(&place, arguments.port).await?;
     let previewed = Previewed {
         sandbox_id: place.id,
         port: arguments.port,

@@ -31,6 +31,7 @@ mod kernel_interfaces;
 mod key;
 mod limits;
 mod mcp;
+mod mcp_sessions;
 mod monitor;
 mod network;
 mod notebook;

@@ -217,14 +217,14 @@ fn a_service_of_agents_works_with_sandboxes_in_place_of_its_host() {
     assert_eq!(server.leased(), Vec::<String>::new());
 }
 
-fn request(id: u64, method: &str, params: &Value) -> String {
+pub(crate) fn request(id: u64, method: &str, params: &Value) -> String {
     format!(
         "{}\n",
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
     )
 }
 
-fn initialize() -> Value {
+pub(crate) fn initialize() -> Value {
     json!({
         "protocolVersion": "2025-06-18",
         "capabilities": {},
@@ -232,7 +232,7 @@ fn initialize() -> Value {
     })
 }
 
-fn tool(name: &str, arguments: &Value) -> Value {
+pub(crate) fn tool(name: &str, arguments: &Value) -> Value {
     json!({"name": name, "arguments": arguments})
 }
 
@@ -304,7 +304,7 @@ fn a_client_that_is_killed_and_a_server_that_is_killed_leave_no_sandbox() {
 }
 
 /// A message to `/mcp`.
-fn post(server: &Server, headers: &[(&'static str, &str)], body: &str) -> Reply {
+pub(crate) fn post(server: &Server, headers: &[(&'static str, &str)], body: &str) -> Reply {
     let mut all = vec![
         ("content-type", "application/json".to_owned()),
         ("accept", "application/json, text/event-stream".to_owned()),
@@ -340,7 +340,7 @@ fn post(server: &Server, headers: &[(&'static str, &str)], body: &str) -> Reply 
 }
 
 /// Begins a session with a key, and returns its name.
-fn begun(server: &Server, key: &str) -> String {
+pub(crate) fn begun(server: &Server, key: &str) -> String {
     let reply = post(
         server,
         &[("x-api-key", key)],

@@ -427,7 +427,7 @@ fn a_person_takes_lists_and_deletes_them_and_forks() {
     let gone = home.run(["snapshot", "rm", "nothing", "work"]);
     assert_eq!(
         (gone.code, gone.stdout.as_str()),
-        (1, "work\n"),
+        (125, "work\n"),
         "{gone:#?}"
     );
     assert!(

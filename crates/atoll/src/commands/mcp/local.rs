@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use atoll_client::SandboxState;
 use atoll_control::LiveSandbox;
 use atoll_control::templates::TemplateCatalog;
 use atoll_engine::{Limits, SandboxError};
@@ -213,6 +214,7 @@ fn place(id: &str, template: &str, live: &LiveSandbox) -> Place {
         template: template.to_owned(),
         guest: live.guest().clone(),
         code: live.guest().clone(),
+        served: None,
     }
 }
 
@@ -231,6 +233,10 @@ impl Workplace for LocalWorkplace {
 
     fn find<'a>(&'a self, id: &'a str) -> Promise<'a, Result<Place, ToolError>> {
         Box::pin(self.alive(id))
+    }
+
+    fn look<'a>(&'a self, id: &'a str) -> Promise<'a, Result<SandboxState, ToolError>> {
+        Box::pin(async move { self.alive(id).await.map(|_| SandboxState::Running) })
     }
 
     fn list(&self) -> Promise<'_, Result<Vec<Listed>, ToolError>> {
@@ -266,7 +272,11 @@ impl Workplace for LocalWorkplace {
         Box::pin(async {})
     }
 
-    fn preview<'a>(&'a self, id: &'a str, port: u16) -> Promise<'a, Result<Preview, ToolError>> {
-        Box::pin(self.forwarded(id, port))
+    fn preview<'a>(
+        &'a self,
+        place: &'a Place,
+        port: u16,
+    ) -> Promise<'a, Result<Preview, ToolError>> {
+        Box::pin(self.forwarded(&place.id, port))
     }
 }
