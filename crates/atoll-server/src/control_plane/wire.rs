@@ -1,6 +1,6 @@
 //! What the life cycle says of a sandbox, as clients read it.
 
-use atoll_control::lifecycle::{Created, PortAccess, SandboxView, Traffic};
+use atoll_control::lifecycle::{self, Created, PortAccess, SandboxView, Traffic};
 use atoll_protocol::rest::{
     CLIENT_ID, Lifecycle, ListedSandbox, NetworkDetail, OnTimeout, PauseMode, Sandbox,
     SandboxDetail, SandboxState,
@@ -42,8 +42,12 @@ impl ControlPlane {
                     OnTimeout::Kill
                 },
             },
-            pause_mode: (view.row.state == atoll_store::db::SandboxState::Paused)
-                .then_some(PauseMode::Full),
+            pause_mode: (view.row.state == atoll_store::db::SandboxState::Paused).then(|| {
+                match lifecycle::PauseMode::of(&view.row) {
+                    lifecycle::PauseMode::Full => PauseMode::Full,
+                    lifecycle::PauseMode::Filesystem => PauseMode::Filesystem,
+                }
+            }),
             listed: listed(view),
         }
     }
