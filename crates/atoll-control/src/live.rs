@@ -187,6 +187,34 @@ impl LiveSandbox {
         self.ask(|sandbox| sandbox.thaw()).await
     }
 
+    /// Ends its processes and keeps its files; see [`Sandbox::suspend`].
+    ///
+    /// # Errors
+    /// When the sandbox is gone, or its tier cannot do that.
+    pub async fn suspend(&self) -> Result<(), SandboxError> {
+        self.ask(|sandbox| sandbox.suspend()).await
+    }
+
+    /// Boots it again after [`LiveSandbox::suspend`].
+    ///
+    /// # Errors
+    /// When the sandbox is gone, or cannot be woken up; then it is suspended as before.
+    pub async fn wake(&self) -> Result<(), SandboxError> {
+        let woken = self.ask(|sandbox| sandbox.wake()).await;
+        // Its guest knows nothing of connections from before.
+        self.guest.close_idle();
+        woken
+    }
+
+    /// Waits for the guest of a sandbox that has booted again, and swears it in.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub async fn swear_in(&self, init: &InitRequest) -> Result<(), GuestError> {
+        self.guest.wait_ready(READY_BOUND).await?;
+        self.guest.init(init).await
+    }
+
     /// Waits until its processes have ended, for as long as it takes.
     ///
     /// # Errors

@@ -75,6 +75,7 @@ impl CodeAccess {
 }
 
 /// A sandbox that takes commands.
+#[derive(Clone)]
 pub struct Running {
     /// Its name.
     pub id: SandboxId,

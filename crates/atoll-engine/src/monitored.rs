@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,6 +33,8 @@ use crate::{
 const CREATE_BOUND: Duration = Duration::from_secs(60);
 /// Answers that need no waiting for the sandbox itself.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
+/// Ending all processes, and booting again.
+const SUSPENSION_BOUND: Duration = CREATE_BOUND;
 /// A monitor that has answered has nothing left to do but to exit.
 const FAREWELL_BOUND: Duration = Duration::from_secs(5);
 /// Pause between two looks at a record that is being written.
@@ -248,13 +250,32 @@ pub(crate) fn ask(
     receive(&stream, Some(bound))
 }
 
+/// What changes when a sandbox is suspended and woken up.
+struct Life {
+    /// The process with which it ends.
+    init: OwnedFd,
+    entrance: Entrance,
+}
+
+impl Life {
+    fn of(ready: &Ready) -> io::Result<Self> {
+        let init = pidfd(ready.init.pid)?;
+        if !ready.init.is_alive() {
+            return Err(io::Error::other("the sandbox ended right after its start"));
+        }
+        Ok(Self {
+            init,
+            entrance: ready.entrance,
+        })
+    }
+}
+
 /// A sandbox with a monitor beside it.
 pub(crate) struct MonitoredSandbox {
     id: SandboxId,
     records: Records,
     control: PathBuf,
-    init: OwnedFd,
-    entrance: Entrance,
+    life: Mutex<Arc<Life>>,
     tier: Tier,
     /// Closing it tells the monitor that this client is gone.
     lifeline: Mutex<Option<ChildStdin>>,
@@ -270,16 +291,11 @@ impl MonitoredSandbox {
         lifeline: Option<ChildStdin>,
         monitor: Option<Child>,
     ) -> io::Result<Self> {
-        let init = pidfd(ready.init.pid)?;
-        if !ready.init.is_alive() {
-            return Err(io::Error::other("the sandbox ended right after its start"));
-        }
         Ok(Self {
             id,
             records,
             control: ready.control.clone(),
-            init,
-            entrance: ready.entrance,
+            life: Mutex::new(Arc::new(Life::of(ready)?)),
             tier,
             lifeline: Mutex::new(lifeline),
             monitor: Mutex::new(monitor),
@@ -300,6 +316,24 @@ impl MonitoredSandbox {
                 Ok(None)
             }
             Err(error) => Err(failed(&error)),
+        }
+    }
+
+    fn life(&self) -> Arc<Life> {
+        // A single step changes it, so a panic elsewhere leaves it whole.
+        Arc::clone(&self.life.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks for something after which the sandbox is found elsewhere.
+    fn move_on(&self, question: &Question) -> Result<(), SandboxError> {
+        match self.ask(question, SUSPENSION_BOUND)? {
+            Some(Answer::Ready(ready)) => {
+                let life = Life::of(&ready).map_err(|_| SandboxError::Gone)?;
+                *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(life);
+                Ok(())
+            }
+            Some(other) => Err(unexpected(&other)),
+            None => Err(no_answer(SUSPENSION_BOUND)),
         }
     }
 
@@ -324,18 +358,18 @@ impl MonitoredSandbox {
     }
 
     fn ask_now(&self, question: &Question) -> Result<Answer, SandboxError> {
-        self.ask(question, ANSWER_BOUND)?.ok_or_else(|| {
-            SandboxError::Failed(format!(
-                "the monitor gave no answer within {} s",
-                ANSWER_BOUND.as_secs()
-            ))
-        })
+        self.ask(question, ANSWER_BOUND)?
+            .ok_or_else(|| no_answer(ANSWER_BOUND))
     }
 }
 
 impl Dial for MonitoredSandbox {
     fn dial(&self, port: u16) -> io::Result<TcpStream> {
-        let (init, entrance) = (self.init.as_fd(), self.entrance);
+        let life = self.life();
+        let (init, entrance) = (life.init.as_fd(), life.entrance);
+        if matches!(entrance, Entrance::None) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         // A thread of its own: it leaves the host's network namespace for good.
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
@@ -379,6 +413,7 @@ fn connect(entrance: Entrance, port: u16) -> io::Result<TcpStream> {
             }
             connected => connected,
         },
+        Entrance::None => Err(io::ErrorKind::ConnectionRefused.into()),
         Entrance::Guest(address) if port == GUEST_PORT => watched(to(address.into(), port)?),
         Entrance::Guest(address) => {
             let mut stream = watched(to(address.into(), PASSAGE_PORT)?)?;
@@ -403,12 +438,30 @@ impl Sandbox for MonitoredSandbox {
         &self.id
     }
 
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+
     fn freeze(&self) -> Result<(), SandboxError> {
         self.ask_now(&Question::Freeze).map(drop)
     }
 
     fn thaw(&self) -> Result<(), SandboxError> {
         self.ask_now(&Question::Thaw).map(drop)
+    }
+
+    fn suspend(&self) -> Result<(), SandboxError> {
+        if self.tier != Tier::Container {
+            return Err(SandboxError::Unsupported {
+                tier: self.tier,
+                operation: "keep the files of a sandbox without its memory",
+            });
+        }
+        self.move_on(&Question::Suspend)
+    }
+
+    fn wake(&self) -> Result<(), SandboxError> {
+        self.move_on(&Question::Wake)
     }
 
     fn stats(&self) -> Result<Stats, SandboxError> {
@@ -431,7 +484,7 @@ impl Sandbox for MonitoredSandbox {
     }
 
     fn end_signal(&self) -> io::Result<OwnedFd> {
-        self.init.try_clone()
+        self.life().init.try_clone()
     }
 
     fn halt(&self) -> Result<PathBuf, SandboxError> {
@@ -515,6 +568,13 @@ fn failed(error: &io::Error) -> SandboxError {
         | io::ErrorKind::NotFound => SandboxError::Gone,
         _ => SandboxError::Failed(format!("the monitor does not answer: {error}")),
     }
+}
+
+fn no_answer(bound: Duration) -> SandboxError {
+    SandboxError::Failed(format!(
+        "the monitor gave no answer within {} s",
+        bound.as_secs()
+    ))
 }
 
 fn unexpected(answer: &Answer) -> SandboxError {

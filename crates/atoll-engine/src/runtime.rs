@@ -73,6 +73,9 @@ pub trait Sandbox: Dial {
     /// Its name.
     fn id(&self) -> &SandboxId;
 
+    /// How it is kept apart.
+    fn tier(&self) -> Tier;
+
     /// Stops every process in it where it stands; memory is kept.
     ///
     /// # Errors
@@ -84,6 +87,20 @@ pub trait Sandbox: Dial {
     /// # Errors
     /// When the sandbox is gone or the kernel refuses.
     fn thaw(&self) -> Result<(), SandboxError>;
+
+    /// Ends every process, whose memory is free then, and keeps its files and its place. One
+    /// that is suspended stays as it is.
+    ///
+    /// # Errors
+    /// When the sandbox is gone, or its tier cannot keep files without memory.
+    fn suspend(&self) -> Result<(), SandboxError>;
+
+    /// Lets a suspended sandbox boot again on its files, with another `boot_id`. Its guest
+    /// has to be waited for and sworn in. One that runs stays as it is.
+    ///
+    /// # Errors
+    /// When the sandbox is gone, or something went wrong: then it is suspended as before.
+    fn wake(&self) -> Result<(), SandboxError>;
 
     /// What the host measured of it. Never what the guest says of itself.
     ///
@@ -105,8 +122,10 @@ pub trait Sandbox: Dial {
     /// When the sandbox is gone.
     fn end_after(&self, left: Duration) -> Result<(), SandboxError>;
 
-    /// A descriptor that becomes readable when its processes have ended. What
-    /// it had on this host may still be on its way out: see [`Sandbox::wait`].
+    /// A descriptor that becomes readable when its processes have ended, or, if it has
+    /// none because it is suspended, when it cannot be woken up any more. What
+    /// it had on this host may still be on its way out: see [`Sandbox::wait`]. It tells
+    /// nothing any more once the sandbox is suspended or woken up: ask for another then.
     ///
     /// # Errors
     /// When no descriptor is left.

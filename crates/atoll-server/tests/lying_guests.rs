@@ -98,6 +98,18 @@ impl Sandbox for Liar {
         &self.id
     }
 
+    fn tier(&self) -> Tier {
+        Tier::Container
+    }
+
+    fn suspend(&self) -> Result<(), SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
+    fn wake(&self) -> Result<(), SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
     fn freeze(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Gone)
     }

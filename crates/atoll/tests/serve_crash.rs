@@ -19,7 +19,7 @@ use atoll_control::lifecycle::Step;
 use atoll_engine::host::HostObject;
 use atoll_failpoint::Moment;
 use atoll_store::StateWrite;
-use harness::server::{Ask, Server};
+use harness::server::{Ask, Reply, Server};
 use harness::{TestHome, eventually, home_for_builds, second_home};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -191,6 +191,78 @@ fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_els
             }
             assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
         }
+    }
+}
+
+/// Writes a file into `made`, or reads it.
+fn file(server: &Server, made: &Value, body: Option<&str>) -> std::io::Result<Reply> {
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    server.send(&Ask {
+        method: if body.is_some() { "POST" } else { "GET" },
+        target: "/files?path=/home/user/kept&username=user",
+        headers: vec![
+            ("e2b-sandbox-id", text("sandboxID")),
+            ("e2b-sandbox-port", "49983".to_owned()),
+            ("x-access-token", text("envdAccessToken")),
+            ("content-type", "application/octet-stream".to_owned()),
+        ],
+        body: body.map(|body| body.as_bytes().to_vec()),
+    })
+}
+
+#[test]
+fn a_kill_at_any_step_of_a_pause_without_memory_loses_no_file() {
+    if harness::tier() == atoll_engine::Tier::Gvisor {
+        return; // it has no such pause
+    }
+    let steps = [
+        Step::WritePausing,
+        Step::Freeze,
+        Step::WritePaused,
+        Step::WriteResuming,
+        Step::Thaw,
+        Step::WriteResumed,
+    ];
+    for (step, moment) in steps
+        .iter()
+        .flat_map(|step| Moment::ALL.iter().map(move |moment| (step, moment)))
+    {
+        let point = format!("{}:{}", step.name(), moment.name());
+        println!("{point}");
+        let mut server = Server::start_with(prepared_home(), &[("ATOLL_FAILPOINT", &point)]);
+        let made = server.create(json!({}));
+        let id = made["sandboxID"].as_str().unwrap().to_owned();
+        assert_eq!(file(&server, &made, Some("kept")).unwrap().status, 200);
+        let ask = |target: String, body: Value| {
+            server.send(&Ask {
+                method: "POST",
+                target: &target,
+                headers: vec![("x-api-key", server.key.clone())],
+                body: Some(body.to_string().into_bytes()),
+            })
+        };
+        let lived =
+            ask(format!("/sandboxes/{id}/pause"), json!({"memory": false})).and_then(|paused| {
+                paused.expect(204);
+                ask(format!("/v2/sandboxes/{id}/connect"), json!({}))
+            });
+        assert!(lived.is_err(), "{point} is not reached");
+        assert_eq!(server.ended().code, -9, "{point}");
+        server.start_again();
+
+        assert_eq!(server.listed(""), [id.as_str()], "{point}");
+        assert_eq!(server.leased(), [id.as_str()], "{point}");
+        let target = format!("/v2/sandboxes/{id}/connect");
+        let connected = server.ask("POST", &target, Some(json!({})));
+        assert!(
+            [200, 201].contains(&connected.status),
+            "{point}: {connected:#?}"
+        );
+        let again = connected.json();
+        assert_eq!(again["envdAccessToken"], made["envdAccessToken"], "{point}");
+        assert_eq!(file(&server, &made, None).unwrap().body, "kept", "{point}");
+        server.kill(&id).expect(204);
+        assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
     }
 }
 

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use atoll_protocol::InitRequest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
@@ -54,6 +55,9 @@ pub struct SandboxSecrets {
     pub environment: BTreeMap<String, String>,
     /// Opens user ports of a sandbox that is closed to the public.
     pub traffic_token: Option<String>,
+    /// What its guest is told when it boots again, but for its token.
+    #[serde(default)]
+    pub init: InitRequest,
 }
 
 impl fmt::Debug for SandboxSecrets {
@@ -148,6 +152,7 @@ mod tests {
             guest_token: "guest".to_owned(),
             environment: [("API_KEY".to_owned(), "hunter2".to_owned())].into(),
             traffic_token: None,
+            init: InitRequest::default(),
         }
     }
 

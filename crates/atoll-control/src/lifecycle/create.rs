@@ -24,8 +24,8 @@ use super::pool::{Claim, Leaving};
 use super::task::{Order, SandboxTask};
 use super::view::json;
 use super::{
-    CreateError, CreateWish, IdempotencyKey, Lifecycle, LifecycleView, PortAccess, Registration,
-    SandboxView, Shared, Step, event,
+    CreateError, CreateWish, IdempotencyKey, InvalidWish, Lifecycle, LifecycleView, PauseMode,
+    PortAccess, Registration, SandboxView, Shared, Step, event,
 };
 use crate::LiveSandbox;
 use crate::identity::{Caller, EnvdToken, SandboxSecrets, now_ms};
@@ -154,6 +154,10 @@ impl Creation {
         let settings = &shared.foundation.settings;
         self.wish.check(settings.lifetime_max)?;
         self.wish.traffic.ingress.check()?;
+        let tier = shared.foundation.runtime.tier();
+        if self.wish.pause_mode == PauseMode::Filesystem && tier != Tier::Container {
+            return Err(InvalidWish::FilesOnly(tier).into());
+        }
         let template = match self.template.take() {
             Some(template) => template,
             None => shared.template(&self.caller, &self.wish.template).await?,
@@ -291,13 +295,15 @@ impl Creation {
             lifetime: self.wish.timeout.saturating_add(BIRTH_BOUND),
             guest_token: guest_token.clone(),
         };
+        let blueprint = Blueprint::new(template, &settings.limits, particulars);
         Ok(Plan {
-            blueprint: Blueprint::new(template, &settings.limits, particulars),
             secrets: SandboxSecrets {
                 guest_token,
                 environment: self.wish.environment.clone(),
                 traffic_token,
+                init: blueprint.init.clone(),
             },
+            blueprint,
         })
     }
 
@@ -336,6 +342,7 @@ impl Creation {
     fn lifecycle(&self) -> LifecycleView {
         LifecycleView {
             pauses: self.wish.pauses,
+            pause_mode: self.wish.pause_mode,
             auto_resumes: self.wish.auto_resumes,
             woken_for_ms: millis(self.wish.timeout),
         }

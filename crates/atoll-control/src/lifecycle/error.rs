@@ -1,6 +1,6 @@
 //! Why an operation on sandboxes was not done.
 
-use atoll_engine::SandboxError;
+use atoll_engine::{SandboxError, Tier};
 use atoll_store::db::{ChangeError, DatabaseError, Lost};
 
 use super::{Full, InvalidTemplateReference, InvalidTraffic, InvalidWish};
@@ -137,6 +137,9 @@ pub enum OperationError {
     /// It runs.
     #[error("the sandbox is already running")]
     Running,
+    /// Its tier keeps files and memory together.
+    #[error("the {0} tier cannot keep the files of a sandbox without its memory")]
+    FilesOnly(Tier),
     /// Its guest does not answer, and that was asked for.
     #[error("the guest of the sandbox does not answer")]
     GuestUnresponsive,

@@ -84,7 +84,7 @@ pub use booking::{Full, HostCapacity, Resource};
 pub use connect::Found;
 pub use create::Created;
 pub use error::{CreateError, OperationError};
-pub use pause::PauseCondition;
+pub use pause::{PauseCondition, PauseMode};
 pub use pool::{PoolSettings, PoolSize, PoolView};
 pub use restart::{Reconciled, RestartError};
 pub use settings::Settings;

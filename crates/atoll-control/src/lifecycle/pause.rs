@@ -1,14 +1,18 @@
 //! Holding still, and running on.
 //!
-//! A paused sandbox keeps its processes, its memory and its place; nobody
-//! reaches it, its time stands still, and its tokens open it again when it is
-//! back. Its monitor keeps it, with or without a server.
+//! A paused sandbox keeps its place; nobody reaches it, its time stands still, and its
+//! tokens open it again when it is back. Its monitor keeps it, with or without a server.
+//!
+//! With [`PauseMode::Full`] its processes are frozen and keep their memory; with
+//! [`PauseMode::Filesystem`] they end, and it boots again on its files.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::SandboxId;
+use atoll_engine::{SandboxError, SandboxId, Tier};
+use atoll_guest_client::InitRequest;
 use atoll_store::db::{Change, Intent, Sandbox, SandboxState};
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -16,8 +20,9 @@ use super::create::millis;
 use super::sampler::Sampler;
 use super::task::{Order, SandboxTask};
 use super::{Found, Lifecycle, OperationError, Shared, Step, event};
-use crate::identity::{Caller, now_ms};
-use crate::running::Wake;
+use crate::LiveSandbox;
+use crate::identity::{Caller, SandboxSecrets, now_ms};
+use crate::running::{Running, Wake};
 
 /// How long a guest may take to show that it is well.
 const HEALTH_BOUND: Duration = Duration::from_secs(5);
@@ -34,6 +39,35 @@ pub enum PauseCondition {
     HealthyGuest,
 }
 
+/// What is kept of a paused sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PauseMode {
+    /// Everything: it goes on where it was.
+    #[default]
+    Full,
+    /// Its files: it boots again.
+    Filesystem,
+}
+
+impl PauseMode {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Filesystem => "filesystem",
+        }
+    }
+
+    /// How the sandbox of `row` was paused last.
+    #[must_use]
+    pub fn of(row: &Sandbox) -> Self {
+        match row.pause_mode.as_deref() {
+            Some(text) if text == Self::Filesystem.as_str() => Self::Filesystem,
+            _ => Self::Full,
+        }
+    }
+}
+
 impl Lifecycle {
     /// Lets a sandbox of `caller` hold still. When this returns, nobody
     /// reaches it any more.
@@ -45,11 +79,16 @@ impl Lifecycle {
         &self,
         caller: &Caller,
         id: &str,
+        mode: PauseMode,
         condition: PauseCondition,
     ) -> Result<(), OperationError> {
         let (id, _) = self.shared.row(caller, id).await?;
         let (reply, answer) = oneshot::channel();
-        let order = Order::Pause { condition, reply };
+        let order = Order::Pause {
+            mode,
+            condition,
+            reply,
+        };
         self.shared.order(&id, order).await?;
         answer.await.unwrap_or(Err(OperationError::NotFound))
     }
@@ -71,9 +110,17 @@ impl Shared {
 
 impl SandboxTask {
     /// Pauses it, if it runs.
-    pub(super) async fn pause(&mut self, condition: PauseCondition) -> Result<(), OperationError> {
+    pub(super) async fn pause(
+        &mut self,
+        mode: PauseMode,
+        condition: PauseCondition,
+    ) -> Result<(), OperationError> {
         if self.row.state == SandboxState::Paused {
             return Err(OperationError::Paused);
+        }
+        let tier = self.running.live.sandbox().tier();
+        if mode == PauseMode::Filesystem && tier != Tier::Container {
+            return Err(OperationError::FilesOnly(tier));
         }
         if condition == PauseCondition::HealthyGuest {
             let well = self.running.live.guest().wait_ready(HEALTH_BOUND).await;
@@ -82,6 +129,7 @@ impl SandboxTask {
         let pausing = Change {
             state: Some(SandboxState::Pausing),
             intent: Some(Some(Intent::Pause)),
+            pause_mode: Some(mode.as_str().to_owned()),
             ..Change::default()
         };
         self.row = Step::WritePausing.around(self.change(&pausing)).await?;
@@ -103,9 +151,15 @@ impl SandboxTask {
         let live = &self.running.live;
         let stopping = async {
             live.end_after(Duration::MAX).await?;
-            live.freeze().await
+            match PauseMode::of(&self.row) {
+                PauseMode::Full => live.freeze().await,
+                PauseMode::Filesystem => live.suspend().await,
+            }
         };
-        if let Err(error) = Step::Freeze.around(stopping).await {
+        let stopped = Step::Freeze.around(stopping).await;
+        // What tells of its end may be another process now.
+        self.is_another_life = true;
+        if let Err(error) = stopped {
             // It is a sandbox that runs, until its time is over.
             let left = self.row.end_at_ms.saturating_sub(now_ms());
             self.stand_up(left.max(0), self.row.started_at_ms).await?;
@@ -142,9 +196,24 @@ impl SandboxTask {
             ..Change::default()
         };
         self.row = Step::WriteResuming.around(self.change(&resuming)).await?;
-        self.stand_up(millis(time), now_ms()).await?;
+        if let Err(error) = self.stand_up(millis(time), now_ms()).await {
+            self.stay_paused().await?;
+            return Err(error);
+        }
         self.shared.note(&self.running.id, "sandbox resumed").await;
         Ok((self.row.clone(), Found::Paused))
+    }
+
+    /// From `Resuming` back to `Paused`: what was kept of it is there as before.
+    async fn stay_paused(&mut self) -> Result<(), OperationError> {
+        let paused = Change {
+            state: Some(SandboxState::Paused),
+            intent: Some(None),
+            end_at_ms: Some(now_ms()),
+            ..Change::default()
+        };
+        self.row = self.change(&paused).await?;
+        Ok(())
     }
 
     /// Lets it run on, for `left_ms`, as one that began at `started_at_ms`.
@@ -153,14 +222,11 @@ impl SandboxTask {
         left_ms: i64,
         started_at_ms: i64,
     ) -> Result<(), OperationError> {
-        let live = &self.running.live;
         let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
         let time = self.at_end.monitors_time(left);
-        let starting = async {
-            live.thaw().await?;
-            live.end_after(time).await
-        };
-        Step::Thaw.around(starting).await?;
+        let started = Step::Thaw.around(self.start_again(time)).await;
+        self.is_another_life = true;
+        started?;
         // Before the row says so: who reads it there can reach it.
         let foundation = &self.shared.foundation;
         foundation.running.insert(Arc::clone(&self.running));
@@ -177,9 +243,33 @@ impl SandboxTask {
         Ok(())
     }
 
+    /// Lets its processes run on, or others in their place, for `time`.
+    async fn start_again(&mut self, time: Duration) -> Result<(), OperationError> {
+        let live = &self.running.live;
+        match PauseMode::of(&self.row) {
+            PauseMode::Full => {
+                live.thaw().await?;
+                live.end_after(time).await?;
+            }
+            PauseMode::Filesystem => {
+                live.wake().await?;
+                if let Err(error) = swear_in(&self.shared, &self.row, live).await {
+                    // It boots again another time; its files are the same.
+                    live.suspend().await?;
+                    return Err(error);
+                }
+                live.end_after(time).await?;
+                // Whoever kept connections to it knows it by this.
+                self.running = Arc::new(Running::clone(&self.running));
+            }
+        }
+        Ok(())
+    }
+
     /// What traffic does to it while it is paused.
     fn wake(&self) -> Option<Wake> {
-        if !self.at_end.auto_resumes {
+        // One that boots again is not what traffic was meant for.
+        if !self.at_end.auto_resumes || PauseMode::of(&self.row) == PauseMode::Filesystem {
             return None;
         }
         // The table of sandboxes is part of what it would hold.
@@ -203,4 +293,29 @@ impl SandboxTask {
             })
         }))
     }
+}
+
+/// Tells the guest of a sandbox that has booted again what it was told at first. Who was
+/// told before is told the same.
+async fn swear_in(
+    shared: &Shared,
+    row: &Sandbox,
+    live: &LiveSandbox,
+) -> Result<(), OperationError> {
+    let failed = |error: &dyn std::fmt::Display| OperationError::Failed(error.to_string());
+    let sealer = &shared.foundation.identity.sealer;
+    let secrets: SandboxSecrets = sealer
+        .open_sandbox(&row.sandbox_id, &row.sealed)
+        .map_err(|error| failed(&error))?;
+    let init = InitRequest {
+        access_token: Some(secrets.guest_token),
+        ..secrets.init
+    };
+    live.swear_in(&init).await.map_err(|error| {
+        failed(&SandboxError::Failed(format!(
+            "its guest does not come up again: {error}"
+        )))
+    })?;
+    live.warm().await;
+    Ok(())
 }

@@ -531,6 +531,7 @@ impl Shared {
             environment: secrets.environment,
             traffic: parse("description of traffic", &row.network)?,
             pauses: lifecycle.pauses,
+            pause_mode: lifecycle.pause_mode,
             auto_resumes: lifecycle.auto_resumes,
             client: row.client.clone(),
         })

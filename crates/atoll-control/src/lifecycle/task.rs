@@ -17,7 +17,8 @@ use super::sampler::Sampler;
 use super::snapshot::{Held, Holder, released};
 use super::view::{json, parse};
 use super::{
-    Found, LifecycleView, OperationError, PauseCondition, Registration, Shared, Step, Traffic,
+    Found, LifecycleView, OperationError, PauseCondition, PauseMode, Registration, Shared, Step,
+    Traffic,
 };
 use crate::identity::now_ms;
 use crate::running::Running;
@@ -46,6 +47,7 @@ pub(super) enum Order {
     },
     /// Holding still.
     Pause {
+        mode: PauseMode,
         condition: PauseCondition,
         reply: Reply<()>,
     },
@@ -110,6 +112,8 @@ pub(super) struct SandboxTask {
     deadline: Deadline,
     /// While it runs.
     pub(super) sampler: Option<Sampler>,
+    /// Whether something else tells of its end from now on.
+    pub(super) is_another_life: bool,
     orders: mpsc::Receiver<Order>,
     /// Who keeps it still, and the orders that wait for that to end.
     pub(super) holder: Option<Holder>,
@@ -135,6 +139,7 @@ impl SandboxTask {
             row,
             running,
             sampler: None,
+            is_another_life: false,
             orders,
             holder: None,
             deferred: VecDeque::new(),
@@ -144,10 +149,13 @@ impl SandboxTask {
     }
 
     async fn run(mut self) {
-        let ended = ended(Arc::clone(&self.running));
+        let ended = watch_end(Arc::clone(&self.running));
         tokio::pin!(ended);
         self.begin().await;
         let ending = loop {
+            if std::mem::take(&mut self.is_another_life) {
+                ended.set(watch_end(Arc::clone(&self.running)));
+            }
             let is_awake = self.row.state == SandboxState::Running;
             self.book();
             // One that is to be paused at its end is paused when its files are read.
@@ -190,7 +198,7 @@ impl SandboxTask {
                     if !self.at_end.pauses {
                         break Ending::TimeOver;
                     }
-                    if let Err(error) = self.pause(PauseCondition::None).await {
+                    if let Err(error) = self.pause(self.at_end.pause_mode, PauseCondition::None).await {
                         let id = &self.running.id;
                         tracing::error!("sandbox {id} cannot be paused at its end: {error}");
                         if matches!(error, OperationError::Fenced) {
@@ -266,8 +274,12 @@ impl SandboxTask {
                 let done = self.set_network(&traffic, policy).await;
                 let _ = reply.send(done);
             }
-            Order::Pause { condition, reply } => {
-                let done = self.pause(condition).await;
+            Order::Pause {
+                mode,
+                condition,
+                reply,
+            } => {
+                let done = self.pause(mode, condition).await;
                 let _ = reply.send(done);
             }
             Order::Resume { time, reply } => {
@@ -349,7 +361,7 @@ impl SandboxTask {
 }
 
 /// Waits until the sandbox has ended by itself.
-async fn ended(running: Arc<Running>) {
+async fn watch_end(running: Arc<Running>) {
     while let Err(error) = running.live.ended().await {
         // No descriptor is left, perhaps: that is no reason to end a sandbox.
         tracing::warn!("sandbox {} is not watched right now: {error}", running.id);

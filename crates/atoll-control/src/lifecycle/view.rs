@@ -7,13 +7,16 @@ use atoll_store::db::{DatabaseError, Sandbox};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Traffic;
+use super::{PauseMode, Traffic};
 
 /// What happens at the end of a sandbox's time, and on traffic after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifecycleView {
     /// Whether it is paused at its end, and not ended.
     pub pauses: bool,
+    /// What is kept of it then.
+    #[serde(default)]
+    pub pause_mode: PauseMode,
     /// Whether traffic wakes it up.
     pub auto_resumes: bool,
     /// How long it lives when traffic woke it up, in milliseconds.
@@ -30,6 +33,7 @@ impl Default for LifecycleView {
     fn default() -> Self {
         Self {
             pauses: false,
+            pause_mode: PauseMode::Full,
             auto_resumes: false,
             woken_for_ms: five_minutes(),
         }

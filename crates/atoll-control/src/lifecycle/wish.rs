@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atoll_engine::Tier;
 use serde::Serialize;
 
-use super::Traffic;
+use super::{PauseMode, Traffic};
 
 /// Longest idempotency key.
 const KEY_LEN_MAX: usize = 255;
@@ -31,6 +32,8 @@ pub struct CreateWish {
     pub traffic: Traffic,
     /// Whether it is paused at the end of its time, and not ended.
     pub pauses: bool,
+    /// What is kept of it then.
+    pub pause_mode: PauseMode,
     /// Whether traffic wakes it up.
     pub auto_resumes: bool,
     /// What the client calls itself; no part of what is asked for.
@@ -53,6 +56,9 @@ pub enum InvalidWish {
     /// A variable that no command could have.
     #[error("'{0}' cannot be an environment variable")]
     Variable(String),
+    /// Its tier keeps files and memory together.
+    #[error("the {0} tier cannot keep the files of a sandbox without its memory")]
+    FilesOnly(Tier),
     /// The idempotency key has another form.
     #[error("an Idempotency-Key has 1 to {KEY_LEN_MAX} characters of a-z, 0-9 and `-`")]
     IdempotencyKey,
@@ -148,6 +154,7 @@ mod tests {
             environment: BTreeMap::new(),
             traffic: Traffic::default(),
             pauses: false,
+            pause_mode: PauseMode::Full,
             auto_resumes: false,
             client: "a".to_owned(),
         }

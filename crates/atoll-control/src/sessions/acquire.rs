@@ -10,7 +10,7 @@ use super::create::time_left;
 use super::{LiveSession, SESSION_MARK, SessionError, Sessions, Shared, lock};
 use crate::executions::{Attempt, Attempts, Place};
 use crate::identity::{Caller, now_ms};
-use crate::lifecycle::{CreateError, CreateWish, Created, Traffic};
+use crate::lifecycle::{CreateError, CreateWish, Created, PauseMode, Traffic};
 use crate::running::Running;
 
 /// What a sandbox takes with it.
@@ -206,6 +206,7 @@ impl Shared {
                 environment: environment.clone(),
                 traffic: traffic.clone(),
                 pauses: false,
+                pause_mode: PauseMode::Full,
                 auto_resumes: false,
                 client: "atoll session".to_owned(),
             };

@@ -51,6 +51,9 @@ pub(crate) enum Entrance {
     Loopback,
     /// At this address the guest, and everything else through its passage.
     Guest(Ipv4Addr),
+    /// Nowhere: it has no processes until it is woken up. The process with which it
+    /// ends is its monitor until then.
+    None,
 }
 
 /// Why there is no sandbox.
@@ -81,6 +84,10 @@ pub(crate) enum Question {
     Stats,
     Freeze,
     Thaw,
+    /// Ends every process and keeps the disk.
+    Suspend,
+    /// Lets a suspended sandbox run on; it stays as it is when that fails.
+    Wake,
     SetNetwork(NetworkPolicy),
     /// Ends it this much later than now, whatever was said before.
     EndAfter(Duration),

@@ -17,6 +17,8 @@ mod assemble;
 mod dismantle;
 pub(crate) mod exhaustion;
 pub(crate) mod message;
+mod resolver;
+mod suspension;
 mod watch;
 
 use std::io::{self, BufRead as _, Write as _};

@@ -2,23 +2,25 @@
 //! that can happen, until something ends it.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::assemble::Running;
 use super::exhaustion::{Exhaustion, Room};
-use super::message::{Answer, MonitorRequest, Question, receive, send};
+use super::message::{Answer, MonitorRequest, Question, Ready, receive, send};
+use super::resolver::Resolver;
+use super::suspension::Phase;
 use crate::disk::Disks;
 use crate::lease::{HostLock, Lease, LeasedNetwork};
-use crate::network::{self, DnsForwarder};
+use crate::network;
 use crate::record::Records;
 use crate::runtime::Stats;
-use crate::{Attachment, Limits, NetworkPolicy, Outcome, SandboxSpec};
+use crate::{Attachment, Limits, NetworkPolicy, Outcome};
 
 /// A client that opens the control socket and then says nothing is cut off.
 const QUESTION_BOUND: Duration = Duration::from_secs(1);
@@ -32,32 +34,26 @@ pub(super) struct Ending {
 /// Watches until the end and says why it came. The caller removes the sandbox.
 pub(super) fn watch(mut running: Running, request: &MonitorRequest) -> io::Result<Ending> {
     let terminate = termination_signals()?;
-    let stop_dns = eventfd(0, EventfdFlags::CLOEXEC)?;
-    let dns = match running.network.dns.take() {
-        Some(sockets) => Some(DnsForwarder::spawn(sockets, stop_dns.try_clone()?)?),
-        None => None,
-    };
+    let resolver = Resolver::start(running.foundation.network.dns.take())?;
     // Nobody waits now. A pool that cannot be filled only makes the next start slower.
     let _ = Disks::new(request.config.disks()).refill(&request.spec.limits);
 
     let mut watch = Watch {
         lifetime: Lifetime::of(request.spec.lifetime),
-        spec: &request.spec,
-        running: &running,
+        request,
+        running,
+        resolver,
         records: Records::new(request.config.records()),
         waiting: Vec::new(),
-        halted: false,
         reader: None,
         memory_kills: 0,
     };
     let outcome = watch.until_the_end(&terminate)?;
-    let waiting = std::mem::take(&mut watch.waiting);
-
-    rustix::io::write(&stop_dns, &1_u64.to_ne_bytes())?;
-    if let Some(dns) = dns {
-        let _ = dns.join();
-    }
-    Ok(Ending { outcome, waiting })
+    watch.resolver.stop()?;
+    Ok(Ending {
+        outcome,
+        waiting: watch.waiting,
+    })
 }
 
 /// A descriptor that becomes readable when somebody asks this process to end.
@@ -113,18 +109,18 @@ impl Lifetime {
 
 struct Watch<'a> {
     lifetime: Lifetime,
-    spec: &'a SandboxSpec,
-    running: &'a Running,
+    request: &'a MonitorRequest,
+    running: Running,
+    resolver: Resolver,
     records: Records,
     waiting: Vec<UnixStream>,
-    halted: bool,
     /// Who reads its disk while every process holds still.
     reader: Option<UnixStream>,
     /// Processes that the guest was asked to end for memory.
     memory_kills: u64,
 }
 
-impl<'a> Watch<'a> {
+impl Watch<'_> {
     fn until_the_end(&mut self, terminate: &OwnedFd) -> io::Result<Outcome> {
         let stdin = io::stdin();
         loop {
@@ -136,11 +132,12 @@ impl<'a> Watch<'a> {
                 PollFd::new(terminate, PollFlags::IN),
                 PollFd::new(&self.running.control, PollFlags::IN),
             ];
-            let lifeline = (self.spec.attachment == Attachment::Client).then(|| {
+            let lifeline = (self.request.spec.attachment == Attachment::Client).then(|| {
                 sources.push(PollFd::new(&stdin, PollFlags::IN));
                 sources.len() - 1
             });
-            let init = (!self.halted).then(|| {
+            let is_awake = self.running.phase == Phase::Awake;
+            let init = is_awake.then(|| {
                 sources.push(PollFd::new(&self.running.started.init_fd, PollFlags::IN));
                 sources.len() - 1
             });
@@ -148,15 +145,18 @@ impl<'a> Watch<'a> {
                 sources.push(PollFd::new(reader, PollFlags::IN));
                 sources.len() - 1
             });
+            // What has no processes uses up nothing.
             let exhaustion = self.running.started.exhaustion.as_ref();
-            let mut also = |source: Option<BorrowedFd<'a>>, flags| {
-                source.map(|source| {
-                    sources.push(PollFd::from_borrowed_fd(source, flags));
-                    sources.len() - 1
-                })
-            };
-            let memory = also(exhaustion.and_then(Exhaustion::memory), PollFlags::IN);
-            let processes = also(exhaustion.map(Exhaustion::processes), PollFlags::PRI);
+            let exhaustion = exhaustion.filter(|_| is_awake);
+            let memory = exhaustion.and_then(Exhaustion::memory).map(|memory| {
+                sources.push(PollFd::from_borrowed_fd(memory, PollFlags::IN));
+                sources.len() - 1
+            });
+            let processes = exhaustion.map(|exhaustion| {
+                let processes = exhaustion.processes();
+                sources.push(PollFd::from_borrowed_fd(processes, PollFlags::PRI));
+                sources.len() - 1
+            });
             let timeout = timeout.map(|timeout| Timespec {
                 tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -177,7 +177,7 @@ impl<'a> Watch<'a> {
             if init_ended {
                 return Ok(self.end_of_init());
             }
-            if let Some(outcome) = self.relieve(exhaustion, memory, processes)? {
+            if let Some(outcome) = self.relieve(memory, processes)? {
                 return Ok(outcome);
             }
             if asked_to_end {
@@ -196,13 +196,8 @@ impl<'a> Watch<'a> {
     }
 
     /// Acts on what has run out; the outcome when that is the end.
-    fn relieve(
-        &mut self,
-        exhaustion: Option<&Exhaustion>,
-        memory: bool,
-        processes: bool,
-    ) -> io::Result<Option<Outcome>> {
-        let Some(exhaustion) = exhaustion else {
+    fn relieve(&mut self, memory: bool, processes: bool) -> io::Result<Option<Outcome>> {
+        let Some(exhaustion) = &self.running.started.exhaustion else {
             return Ok(None);
         };
         if memory {
@@ -231,7 +226,7 @@ impl<'a> Watch<'a> {
             self.usage().oom_kills,
             status.and_then(WaitStatus::exit_status),
             status.and_then(WaitStatus::terminating_signal),
-            &self.spec.limits,
+            &self.request.spec.limits,
         )
     }
 
@@ -247,12 +242,28 @@ impl<'a> Watch<'a> {
         let Ok(Some(question)) = receive(&client, Some(QUESTION_BOUND)) else {
             return Ok(None);
         };
-        let cgroup = &self.running.cgroup;
+        let cgroup = &self.running.foundation.cgroup;
         let answer = match question {
             Question::Stats => self.stats().map(Answer::Stats),
-            Question::Freeze | Question::Thaw | Question::HoldStill if self.reader.is_some() => {
+            Question::Freeze
+            | Question::Thaw
+            | Question::HoldStill
+            | Question::Suspend
+            | Question::Wake
+                if self.reader.is_some() =>
+            {
                 Err(io::Error::other("its disk is being read"))
             }
+            Question::Freeze | Question::Thaw | Question::HoldStill | Question::Halt
+                if matches!(self.running.phase, Phase::Suspended(_)) =>
+            {
+                Err(io::Error::other("it is suspended"))
+            }
+            Question::Suspend => self
+                .running
+                .suspend(self.request)
+                .map(|()| Answer::Ready(self.running.ready())),
+            Question::Wake => self.wake().map(Answer::Ready),
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
             Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
             Question::HoldStill => match cgroup.freeze() {
@@ -260,7 +271,7 @@ impl<'a> Watch<'a> {
                     self.reader = Some(client.try_clone()?);
                     Ok(Answer::Still {
                         changes: self.changes(),
-                        layers: self.spec.layers.clone(),
+                        layers: self.request.spec.layers.clone(),
                     })
                 }
                 Err(error) => Err(error),
@@ -290,6 +301,15 @@ impl<'a> Watch<'a> {
         Ok(None)
     }
 
+    /// Lets it run on after it was suspended.
+    fn wake(&mut self) -> io::Result<Ready> {
+        // Whatever starts processes is forked from here.
+        self.resolver.stop()?;
+        let woken = self.running.wake(self.request);
+        self.resolver.go_on()?;
+        woken.map(|()| self.running.ready())
+    }
+
     /// The intent is on record before the effect, so that rules which have to be
     /// loaded anew know the new lists.
     fn set_network(&self, policy: &NetworkPolicy) -> io::Result<()> {
@@ -315,7 +335,7 @@ impl<'a> Watch<'a> {
     }
 
     fn stats(&self) -> io::Result<Stats> {
-        let disk = rustix::fs::statvfs(&self.running.disk)?;
+        let disk = rustix::fs::statvfs(&self.running.foundation.disk)?;
         Ok(Stats {
             disk_free_bytes: disk.f_bavail * disk.f_frsize,
             disk_total_bytes: disk.f_blocks * disk.f_frsize,
@@ -331,7 +351,7 @@ impl<'a> Watch<'a> {
 
     /// What the kernel counted, and what was ended in its place.
     fn usage(&self) -> Stats {
-        let counted = self.running.cgroup.stats();
+        let counted = self.running.foundation.cgroup.stats();
         Stats {
             oom_kills: counted.oom_kills + self.memory_kills,
             ..counted
@@ -347,7 +367,7 @@ impl<'a> Watch<'a> {
             receive(&reader, Some(QUESTION_BOUND)),
             Ok(Some(Question::Release))
         );
-        self.running.cgroup.thaw()?;
+        self.running.foundation.cgroup.thaw()?;
         if is_done {
             // A client that went away before its answer is not the sandbox's trouble.
             let _ = send(&mut reader, &Answer::Done);
@@ -356,14 +376,14 @@ impl<'a> Watch<'a> {
     }
 
     fn halt(&mut self) -> io::Result<PathBuf> {
-        self.halted = true;
-        self.running.cgroup.kill()?;
+        self.running.phase = Phase::Halted;
+        self.running.foundation.cgroup.kill()?;
         Ok(self.changes())
     }
 
     /// Where the changes over the layers can be read from outside.
     fn changes(&self) -> PathBuf {
-        let inside = self.running.disk.join("upper");
+        let inside = self.running.foundation.disk.join("upper");
         let inside = inside.strip_prefix("/").unwrap_or(&inside);
         PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside)
     }

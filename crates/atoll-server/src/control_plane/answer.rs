@@ -88,6 +88,9 @@ impl ApiError {
                     ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 }
             }
+            OperationError::FilesOnly(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).retry(Retry::No)
+            }
             OperationError::LifetimeOver => Self::bad_request(error.to_string()),
             OperationError::Wish(error) => Self::bad_request(error.to_string()),
             OperationError::Traffic(error) => Self::bad_request(error.to_string()),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use atoll_control::lifecycle::{Found, OperationError, PauseCondition};
+use atoll_control::lifecycle::{Found, OperationError, PauseCondition, PauseMode};
 use atoll_protocol::rest::{Connect, Pause, Sandbox};
 use axum::Json;
 use axum::extract::State;
@@ -45,15 +45,34 @@ pub(super) async fn first_generation(
 async fn connect(plane: &Plane, asker: &Asker, id: &str, body: Connect) -> Answer<Connected> {
     let timeout = timeout(plane, body)?;
     if body.memory == Some(false) {
-        return Err(without_memory());
+        let found = plane.lifecycle.get(&asker.caller, id).await;
+        let found = found.map_err(|error| ApiError::of_sandbox(id, error))?;
+        // One without memory boots anyway.
+        if PauseMode::of(&found.view.row) == PauseMode::Full {
+            return Err(ApiError::bad_request(
+                "only a sandbox that was paused without its memory wakes up without it: leave 'memory' out",
+            ));
+        }
     }
     let connected = plane.lifecycle.connect(&asker.caller, id, timeout).await;
-    let (connected, found) = connected.map_err(|error| ApiError::of_sandbox(id, error))?;
+    let (connected, found) = connected.map_err(|error| not_woken(id, error))?;
     let status = match found {
         Found::Running => StatusCode::OK,
         Found::Paused => StatusCode::CREATED,
     };
     Ok((status, Json(plane.sandbox(connected))))
+}
+
+/// Why a sandbox does not run.
+fn not_woken(id: &str, error: OperationError) -> ApiError {
+    match error {
+        OperationError::Failed(reason) => ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("sandbox '{id}' cannot be woken up now, and stays paused: {reason}"),
+        )
+        .retry(Retry::Yes),
+        error => ApiError::of_sandbox(id, error),
+    }
 }
 
 fn timeout(plane: &Plane, body: Connect) -> Result<Duration, ApiError> {
@@ -72,9 +91,8 @@ pub(super) async fn resume(
     Optional(body): Optional<Connect>,
 ) -> Answer<Connected> {
     let timeout = timeout(&plane, body)?;
-    let failed = |error| ApiError::of_sandbox(&id, error);
     let resumed = plane.lifecycle.resume(&asker.caller, &id, timeout).await;
-    let resumed = resumed.map_err(failed)?;
+    let resumed = resumed.map_err(|error| not_woken(&id, error))?;
     Ok((StatusCode::CREATED, Json(plane.sandbox(resumed))))
 }
 
@@ -84,18 +102,16 @@ pub(super) async fn pause(
     SandboxName(id): SandboxName,
     Optional(body): Optional<Pause>,
 ) -> Answer<StatusCode> {
-    if body.memory == Some(false) {
-        // Whoever may not see the sandbox learns nothing else.
-        let found = plane.lifecycle.get(&asker.caller, &id).await;
-        found.map_err(|error| ApiError::of_sandbox(&id, error))?;
-        return Err(without_memory());
-    }
+    let mode = match body.memory {
+        Some(false) => PauseMode::Filesystem,
+        Some(true) | None => PauseMode::Full,
+    };
     let condition = match body.require_healthy_guest {
         Some(true) => PauseCondition::HealthyGuest,
         Some(false) | None => PauseCondition::None,
     };
-    let paused = plane.lifecycle.pause(&asker.caller, &id, condition).await;
-    paused.map_err(|error| match error {
+    let pausing = plane.lifecycle.pause(&asker.caller, &id, mode, condition);
+    pausing.await.map_err(|error| match error {
         OperationError::Failed(reason) => ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("sandbox '{id}' cannot be paused now, and runs on: {reason}"),
@@ -104,9 +120,4 @@ pub(super) async fn pause(
         error => ApiError::of_sandbox(&id, error),
     })?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-fn without_memory() -> ApiError {
-    let message = "pausing without memory is not part of this version of Atoll: leave 'memory' out";
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).retry(Retry::No)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use atoll_control::lifecycle::{
-    CreateWish, Egress, IdempotencyKey, IngressWish, PortAccess, Traffic,
+    CreateWish, Egress, IdempotencyKey, IngressWish, PauseMode, PortAccess, Traffic,
 };
 use atoll_protocol::rest::{NewSandbox, Sandbox};
 use axum::Json;
@@ -79,8 +79,11 @@ fn wish(body: NewSandbox, default_timeout: Duration, client: &str) -> Result<Cre
             let message = "autoPauseMemory cannot be false together with autoResume";
             return Err(ApiError::bad_request(message));
         }
-        return Err(absent("autoPauseMemory: false", "memory is kept"));
     }
+    let pause_mode = match body.auto_pause_memory {
+        Some(false) => PauseMode::Filesystem,
+        Some(true) | None => PauseMode::Full,
+    };
     if body
         .volume_mounts
         .is_some_and(|volumes| !volumes.is_empty())
@@ -125,6 +128,7 @@ fn wish(body: NewSandbox, default_timeout: Duration, client: &str) -> Result<Cre
             },
         },
         pauses,
+        pause_mode,
         auto_resumes,
         client: client.to_owned(),
     })
@@ -163,6 +167,7 @@ mod tests {
             r#"{"templateID":"base","metadata":null,"envVars":null,"network":null,"mcp":null,"volumeMounts":[]}"#,
             r#"{"templateID":"base","autoResume":{"enabled":false},"autoPauseMemory":true,"iam":{"tokens":{}}}"#,
             r#"{"templateID":"base","mcp":{"server":{}},"unknown":[1,2]}"#,
+            r#"{"templateID":"base","autoPause":true,"autoPauseMemory":false}"#,
             r#"{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}"#,
             r#"{"templateID":"base","network":{"rules":{},"dnsServers":[],"egressProxy":null}}"#,
         ] {
@@ -174,7 +179,6 @@ mod tests {
     fn what_is_not_there_is_refused() {
         for fields in [
             r#""autoPauseMemory":false"#,
-            r#""autoPause":true,"autoPauseMemory":false"#,
             r#""autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}"#,
             r#""volumeMounts":[{"name":"v","path":"/v"}]"#,
             r#""iam":{"tokens":{"a":{"audience":"b"}}}"#,

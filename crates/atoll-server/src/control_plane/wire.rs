@@ -1,10 +1,11 @@
 //! What the life cycle says of a sandbox, as clients read it.
 
-use atoll_control::lifecycle::{Created, PortAccess, SandboxView, Traffic};
+use atoll_control::lifecycle::{self, Created, PortAccess, SandboxView, Traffic};
 use atoll_protocol::rest::{
     CLIENT_ID, Lifecycle, ListedSandbox, NetworkDetail, OnTimeout, PauseMode, Sandbox,
     SandboxDetail, SandboxState,
 };
+use atoll_store::db;
 
 use super::ControlPlane;
 use super::moment::rfc3339;
@@ -42,9 +43,28 @@ impl ControlPlane {
                     OnTimeout::Kill
                 },
             },
-            pause_mode: (view.row.state == atoll_store::db::SandboxState::Paused)
-                .then_some(PauseMode::Full),
+            // Also on its way there: that is what the list says of it.
+            pause_mode: (state(view.row.state) == SandboxState::Paused).then(|| {
+                match lifecycle::PauseMode::of(&view.row) {
+                    lifecycle::PauseMode::Full => PauseMode::Full,
+                    lifecycle::PauseMode::Filesystem => PauseMode::Filesystem,
+                }
+            }),
             listed: listed(view),
+        }
+    }
+}
+
+/// Where a sandbox stands, as far as clients know.
+fn state(state: db::SandboxState) -> SandboxState {
+    match state {
+        // Until it can be reached again.
+        db::SandboxState::Pausing | db::SandboxState::Paused | db::SandboxState::Resuming => {
+            SandboxState::Paused
+        }
+        // The others are not shown to anybody, or run.
+        db::SandboxState::Creating | db::SandboxState::Running | db::SandboxState::Killing => {
+            SandboxState::Running
         }
     }
 }
@@ -63,16 +83,6 @@ fn network(traffic: &Traffic) -> NetworkDetail {
 /// One entry of a list.
 pub(super) fn listed(view: SandboxView) -> ListedSandbox {
     let SandboxView { row, limits, .. } = view;
-    let state = match row.state {
-        // Until it can be reached again.
-        atoll_store::db::SandboxState::Pausing
-        | atoll_store::db::SandboxState::Paused
-        | atoll_store::db::SandboxState::Resuming => SandboxState::Paused,
-        // The others are not shown to anybody, or run as far as clients know.
-        atoll_store::db::SandboxState::Creating
-        | atoll_store::db::SandboxState::Running
-        | atoll_store::db::SandboxState::Killing => SandboxState::Running,
-    };
     ListedSandbox {
         template_id: row.template_id,
         alias: Some(row.template_name),
@@ -84,7 +94,7 @@ pub(super) fn listed(view: SandboxView) -> ListedSandbox {
         memory_mb: limits.memory_mib,
         disk_size_mb: limits.disk_mib,
         metadata: row.metadata.0,
-        state,
+        state: state(row.state),
         envd_version: row.envd_version,
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::server::Server;
-use crate::harness::{home_for_builds, installed_clients};
+use crate::harness::{home_for_builds, installed_clients, tier};
 
 fn program(name: &str) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/control_plane");
@@ -25,6 +25,7 @@ fn run(mut command: Command, server: &Server, cases: &[&str]) {
         .env("E2B_API_KEY", &server.key)
         .env("E2B_API_URL", &url)
         .env("E2B_SANDBOX_URL", &url)
+        .env("TIER", tier().to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -56,6 +57,7 @@ fn the_python_sdk_makes_finds_changes_and_ends_sandboxes() {
         "snapshots",
         "forks",
         "pause and resume",
+        "pause without memory",
         "auto-pause and auto-resume",
         "asynchronous",
     ];
@@ -88,6 +90,7 @@ fn the_javascript_sdk_makes_finds_changes_and_ends_sandboxes() {
         "snapshots",
         "forks",
         "pause and resume",
+        "pause without memory",
     ];
     run(command, &server, &cases);
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::server::{Ask, Reply, Server};
-use crate::harness::{eventually, second_home};
+use atoll_engine::Tier;
+
+use crate::harness::{eventually, second_home, tier};
 
 /// Counts in a file, and notes the longest time between two of its steps.
 const TICKER: &str = "
@@ -183,12 +185,20 @@ fn whoever_is_there_is_sent_away_and_strangers_pause_nothing() {
         .is_error(404);
     assert_eq!(sandbox.health(), 204);
     let without_memory = Some(json!({"memory": false}));
-    let refused = sandbox.ask("POST", "/pause", without_memory.clone());
-    assert_eq!(refused.header("should-retry"), Some("false"));
-    refused.is_error(503);
     server
-        .ask_as(&stranger, "POST", &target, without_memory)
+        .ask_as(&stranger, "POST", &target, without_memory.clone())
         .is_error(404);
+    if tier() == Tier::Gvisor {
+        let refused = sandbox.ask("POST", "/pause", without_memory);
+        assert_eq!(refused.header("should-retry"), Some("false"));
+        let said = refused.is_error(503);
+        assert!(said.contains("gvisor"), "{said}");
+        let body = json!({"templateID": "base", "autoPause": true, "autoPauseMemory": false});
+        let said = server
+            .ask("POST", "/v2/sandboxes", Some(body))
+            .is_error(400);
+        assert!(said.contains("gvisor"), "{said}");
+    }
 
     // A service that says nothing, and a client who waits for it.
     sandbox.write("/tmp/silent.py", SILENT);
@@ -311,4 +321,166 @@ fn a_pause_outlives_servers_and_the_time_that_was_left() {
     assert_eq!(server.leased(), Vec::<String>::new());
     server.start_again();
     server.get(&id).is_error(404);
+}
+
+/// Asks it to keep its files and nothing else.
+fn without_memory() -> Option<Value> {
+    Some(json!({"memory": false}))
+}
+
+#[test]
+fn without_its_memory_it_boots_again_on_its_files() {
+    if tier() == Tier::Gvisor {
+        return; // refused there: see `whoever_is_there_is_sent_away_and_strangers_pause_nothing`
+    }
+    let mut server = Server::start(second_home());
+    let made = server.create(json!({
+        "envVars": {"COLOUR": "green"}, "metadata": {"a": "b"}, "autoResume": {"enabled": true},
+    }));
+    let sandbox = Sandbox::of(&server, &made);
+    sandbox.write("/home/user/kept", "kept");
+    sandbox.write("/tmp/kept", "too");
+    sandbox.start_ticker();
+    let boot = sandbox.read("/proc/sys/kernel/random/boot_id").body;
+    let group = format!("atoll/{}", sandbox.id);
+    assert_ne!(processes_of(&group), 0);
+
+    sandbox.ask("POST", "/pause", without_memory()).expect(204);
+    assert_eq!(processes_of(&group), 0, "its memory is free");
+    // Traffic never wakes up what would boot, whatever it was made with.
+    assert_eq!(sandbox.health(), 502);
+    assert_eq!(server.reach(&sandbox.id, 8000, "/", &[]).status, 502);
+    let detail = sandbox.ask("GET", "", None).expect(200);
+    assert_eq!(
+        [
+            &detail["state"],
+            &detail["pauseMode"],
+            &detail["metadata"]["a"]
+        ],
+        [&json!("paused"), &json!("filesystem"), &json!("b")]
+    );
+    sandbox
+        .ask("POST", "/pause", without_memory())
+        .is_error(409);
+
+    // It outlives its server, and is the same for whoever kept its token.
+    let (id, token) = (sandbox.id.clone(), sandbox.token.clone());
+    server.crash();
+    server.start_again();
+    let sandbox = Sandbox {
+        server: &server,
+        id,
+        token,
+    };
+    assert_eq!(sandbox.state(), "paused");
+    let connected = sandbox
+        .ask("POST", "/connect", without_memory())
+        .expect(201);
+    assert_eq!(connected["envdAccessToken"], sandbox.token);
+    assert_eq!(sandbox.read("/home/user/kept").body, "kept");
+    assert_eq!(sandbox.read("/tmp/kept").body, "too");
+    let now = sandbox.read("/proc/sys/kernel/random/boot_id").body;
+    assert_ne!(now, boot);
+    assert_eq!(server.reach(&sandbox.id, 8000, "/", &[]).status, 502);
+    let asked = [
+        "exec",
+        &sandbox.id,
+        "--",
+        "sh",
+        "-c",
+        "echo $COLOUR $E2B_SANDBOX_ID; id -un; pwd",
+    ];
+    let said = server.home.run(asked);
+    let expected = format!("green {}\nuser\n/home/user\n", sandbox.id);
+    assert_eq!(said.stdout, expected, "{said:#?}");
+    // Names are resolved, its limits hold, and it can be paused in the other way.
+    let asked = ["exec", &sandbox.id, "--", "cat", "/etc/resolv.conf"];
+    assert!(server.home.run(asked).stdout.contains("nameserver"));
+    sandbox.start_ticker();
+    sandbox.ask("POST", "/pause", None).expect(204);
+    assert_eq!(
+        sandbox.ask("GET", "", None).expect(200)["pauseMode"],
+        "full"
+    );
+    assert_eq!(
+        server.reach(&sandbox.id, 8000, "/", &[]).status,
+        200,
+        "traffic wakes it up"
+    );
+    assert_eq!(sandbox.read("/proc/sys/kernel/random/boot_id").body, now);
+    sandbox
+        .ask("POST", "/connect", without_memory())
+        .is_error(400);
+
+    // One that is killed while it has no processes leaves nothing.
+    sandbox.ask("POST", "/pause", without_memory()).expect(204);
+    sandbox.ask("DELETE", "", None).expect(204);
+    assert_eq!(server.leased(), Vec::<String>::new());
+}
+
+/// Processes in the groups of a sandbox, wherever the host has them.
+fn processes_of(group: &str) -> usize {
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
+    let lists = roots.map(|root| format!("{root}/{group}/cgroup.procs"));
+    let texts = lists
+        .iter()
+        .filter_map(|list| std::fs::read_to_string(list).ok());
+    texts.map(|text| text.lines().count()).sum()
+}
+
+#[test]
+fn no_write_is_lost_by_pausing_again_and_again() {
+    write_and_pause(5);
+}
+
+#[test]
+#[ignore = "long: 30 cycles"]
+fn no_write_is_lost_by_pausing_thirty_times() {
+    write_and_pause(30);
+}
+
+/// Pauses a sandbox and wakes it up, with something new written before each time.
+fn write_and_pause(cycles: usize) {
+    let server = Server::start(second_home());
+    let sandbox = Sandbox::make(&server, json!({}));
+    let mut written = Vec::new();
+    for cycle in 0..cycles {
+        let path = format!("/home/user/file-{cycle}");
+        let text = format!("{cycle} ").repeat(20_000 + cycle);
+        sandbox.write(&path, &text);
+        written.push((path, text));
+        // In turn, where the tier can do both.
+        let is_full = cycle % 2 == 0 || tier() == Tier::Gvisor;
+        let body = Some(json!({"memory": is_full}));
+        sandbox.ask("POST", "/pause", body).expect(204);
+        sandbox.ask("POST", "/connect", Some(json!({}))).expect(201);
+        for (path, text) in &written {
+            assert!(
+                sandbox.read(path).body == *text,
+                "{path} after cycle {cycle}"
+            );
+        }
+    }
+}
+
+#[test]
+fn at_the_end_of_its_time_only_files_are_kept_where_that_was_asked_for() {
+    if tier() == Tier::Gvisor {
+        return;
+    }
+    let server = Server::start(second_home());
+    let wish = json!({"autoPause": true, "autoPauseMemory": false, "timeout": 2});
+    let sandbox = Sandbox::make(&server, wish);
+    sandbox.write("/home/user/kept", "kept");
+    let boot = sandbox.read("/proc/sys/kernel/random/boot_id").body;
+    eventually("its pause", || (sandbox.state() == "paused").then_some(()));
+    assert_eq!(
+        sandbox.ask("GET", "", None).expect(200)["pauseMode"],
+        "filesystem"
+    );
+    sandbox
+        .ask("POST", "/connect", Some(json!({"timeout": 100})))
+        .expect(201);
+    assert_eq!(sandbox.read("/home/user/kept").body, "kept");
+    assert_ne!(sandbox.read("/proc/sys/kernel/random/boot_id").body, boot);
 }

@@ -165,6 +165,8 @@ impl Claim {
             env_vars: Some(variables(&member.template, &id, &secrets.environment)),
             ..InitRequest::default()
         };
+        // What it is told anew when it boots again is the whole of it.
+        secrets.init.env_vars.clone_from(&blueprint.init.env_vars);
         blueprint.spec.id = id;
         blueprint.guest_token.clone_from(&member.guest_token);
         secrets.guest_token.clone_from(&member.guest_token);

@@ -19,9 +19,10 @@ use rustix::fs::OFlags;
 
 use super::dismantle::dismantle;
 use super::message::{Entrance, Failure, MonitorRequest, Ready};
+use super::suspension::Phase;
 use crate::cgroup::Cgroup;
 use crate::disk::{self, Disks};
-use crate::host::file::{listen, make_dir};
+use crate::host::file::{listen, make_dir, remove_tree};
 use crate::host::mount;
 use crate::host::process::ProcessIdentity;
 use crate::host::{HostObject, creates};
@@ -37,14 +38,13 @@ const TOP_LAYER: &str = "top";
 /// A sandbox that has been started.
 pub(super) struct Running {
     pub(super) lease: Lease,
-    pub(super) cgroup: Cgroup,
+    pub(super) foundation: Foundation,
     pub(super) started: Started,
-    pub(super) network: SandboxNetwork,
     pub(super) control: UnixListener,
-    pub(super) disk: PathBuf,
     /// The guest's standard input is the other end: it learns there that this
     /// process is gone, and what it is asked for.
     pub(super) lifeline: PipeWriter,
+    pub(super) phase: Phase,
 }
 
 /// What a tier says of a sandbox that it has started.
@@ -58,15 +58,15 @@ pub(super) struct Started {
 }
 
 /// What is there before a tier adds its own.
-struct Foundation {
+pub(super) struct Foundation {
     /// The writable file system.
-    disk: PathBuf,
+    pub(super) disk: PathBuf,
     /// A small tmpfs for files that the host decides on.
     scratch: PathBuf,
-    cgroup: Cgroup,
-    network: SandboxNetwork,
+    pub(super) cgroup: Cgroup,
+    pub(super) network: SandboxNetwork,
     /// Where the host's end of the network is, if not in the host's namespace.
-    far: Option<OwnedFd>,
+    pub(super) far: Option<OwnedFd>,
     /// Files of `/etc` inside and their texts.
     files: [(&'static str, String); 3],
 }
@@ -79,10 +79,14 @@ enum Created {
 
 impl Running {
     pub(super) fn ready(&self) -> Ready {
+        let (init, entrance) = match &self.phase {
+            Phase::Awake | Phase::Halted => (&self.started.init, self.started.entrance),
+            Phase::Suspended(watcher) => (watcher, Entrance::None),
+        };
         Ready {
-            init: self.started.init.clone(),
+            init: init.clone(),
             control: control_path(&self.lease),
-            entrance: self.started.entrance,
+            entrance,
         }
     }
 }
@@ -206,18 +210,30 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
     };
     Ok(Running {
         lease: lease.clone(),
-        cgroup: foundation.cgroup,
+        foundation,
         started,
-        network: foundation.network,
         control,
-        disk: foundation.disk,
         lifeline,
+        phase: Phase::Awake,
     })
+}
+
+/// Starts a container again on the disk that it had, after its processes have ended.
+pub(super) fn boot_again(
+    request: &MonitorRequest,
+    lease: &Lease,
+    foundation: &Foundation,
+    guest_input: PipeReader,
+) -> Result<Started, Failure> {
+    let cleared = mount::remove(&lease.dir().join("rootfs"))
+        .and_then(|()| remove_tree(&lease.dir().join("oci")));
+    cleared.map_err(|error| Failure::new("cannot remove what is left of the last boot", &error))?;
+    container::create(request, lease, foundation, guest_input)?.start()
 }
 
 /// A pipe to the guest. Nothing waits for it to be read: a guest that stops
 /// reading must not stop the monitor.
-fn make_lifeline() -> io::Result<(PipeReader, PipeWriter)> {
+pub(super) fn make_lifeline() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = io::pipe()?;
     rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK)?;
     Ok((reader, writer))

@@ -37,6 +37,14 @@ pub(crate) struct DnsSockets {
 }
 
 impl DnsSockets {
+    /// The same sockets, for a forwarder that is started again later.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            udp: self.udp.try_clone()?,
+            tcp: self.tcp.try_clone()?,
+        })
+    }
+
     /// Takes port 53 of `gateway`, for what arrives by `interface` alone:
     /// neither other sandboxes nor the host's neighbours can ask here.
     pub(super) fn bind(gateway: Ipv4Addr, interface: &str) -> Result<Self, NetworkError> {

@@ -191,9 +191,10 @@ impl From<OperationError> for Problem {
             OperationError::Paused => Self::new(ErrorCode::SandboxPaused, message),
             OperationError::Running => Self::new(ErrorCode::Conflict, message),
             OperationError::GuestUnresponsive => Self::new(ErrorCode::SandboxUnavailable, message),
-            OperationError::LifetimeOver | OperationError::Wish(_) | OperationError::Traffic(_) => {
-                Self::invalid(message)
-            }
+            OperationError::LifetimeOver
+            | OperationError::FilesOnly(_)
+            | OperationError::Wish(_)
+            | OperationError::Traffic(_) => Self::invalid(message),
             OperationError::Fenced => Self::new(ErrorCode::ServerUnavailable, message),
             OperationError::Failed(_) | OperationError::Database(_) => Self::internal(&error),
         }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use atoll_control::executions::PlaceError;
-use atoll_control::lifecycle::{CreateWish, Egress, IdempotencyKey, SandboxView, Traffic};
+use atoll_control::lifecycle::{
+    CreateWish, Egress, IdempotencyKey, PauseMode, SandboxView, Traffic,
+};
 use atoll_store::db::{Cursor, Order, SandboxQuery, SandboxState, TombstoneQuery};
 use axum::Json;
 use axum::extract::State;
@@ -49,6 +51,7 @@ pub(in super::super) async fn create_sandbox(
         environment: body.environment,
         traffic: traffic(body.internet),
         pauses: false,
+        pause_mode: PauseMode::Full,
         auto_resumes: false,
         client: "atoll rest".to_owned(),
     };

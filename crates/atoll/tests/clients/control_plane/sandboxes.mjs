@@ -88,4 +88,14 @@ await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
 assert.equal(await sandbox.isRunning(), true)
 assert.equal(await sandbox.files.read('/tmp/kept'), 'kept')
 done('pause and resume')
+
+if (process.env.TIER === 'container') {
+  const boot = await sandbox.files.read('/proc/sys/kernel/random/boot_id')
+  assert.equal(await sandbox.pause({ keepMemory: false }), true)
+  assert.equal(await sandbox.isRunning(), false)
+  await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
+  assert.equal(await sandbox.files.read('/tmp/kept'), 'kept')
+  assert.notEqual(await sandbox.files.read('/proc/sys/kernel/random/boot_id'), boot)
+}
+done('pause without memory')
 assert.equal(await sandbox.kill(), true)

@@ -154,6 +154,14 @@ def synchronous():
     sandbox.commands.run("while [ ! -e /tmp/job ]; do sleep 0.1; done")
     assert job.pid not in [one.pid for one in sandbox.commands.list()]
     case("pause and resume")
+    if os.environ["TIER"] == "container":
+        assert sandbox.pause(mode="filesystem") is True
+        assert sandbox.is_running() is False
+        sandbox.connect(timeout=120)
+        assert sandbox.files.read("/tmp/kept") == "kept"
+        assert sandbox.files.read("/proc/sys/kernel/random/boot_id") != boot
+        assert sandbox.commands.list() == []
+    case("pause without memory")
     assert sandbox.pause() is True
     assert sandbox.kill() is True
     assert sandbox.kill() is False
