@@ -32,7 +32,7 @@ fn main() -> Result<()> {
     let mut options = Options {
         count: 200,
         mib: 256,
-        rounds: 9,
+        rounds: 31,
     };
     support::options(&mut [
         ("--count", &mut options.count),

@@ -5,7 +5,9 @@
 //! So more is booked than the host has, by factors that the operator sets. Who
 //! finds the host full waits in a line, in the order of arrival, for a bounded
 //! time; the line has an end too. A sandbox that holds still keeps its memory
-//! and gives its processors back; woken up, it gets them without waiting.
+//! and gives its processors back; woken up, it gets them without waiting. One of
+//! which only files are kept gives its memory back too, and is woken up only
+//! where there is room for it.
 //!
 //! Nothing here knows what a sandbox is: amounts come in, a [`Booked`] comes
 //! out, and everything is given back when that is dropped.
@@ -161,6 +163,9 @@ pub enum Full {
     /// Too many wait already.
     #[error("the server is full: its {0} is booked, and {1} requests wait for it already")]
     Queue(Resource, usize),
+    /// What was given back is somebody else's now.
+    #[error("the server is full: its {0} is booked")]
+    Now(Resource),
     /// An empty host would be too small.
     #[error("the server is too small for this sandbox: its {0} would not be enough")]
     Never(Resource),
@@ -205,6 +210,8 @@ pub(super) enum Hold {
     Running,
     /// Its memory.
     Frozen,
+    /// Its place among the sandboxes.
+    Suspended,
 }
 
 impl Booking {
@@ -354,6 +361,28 @@ impl Drop for Place<'_> {
 }
 
 impl Booked {
+    /// Books all of its part again, memory only if there is room for it.
+    ///
+    /// # Errors
+    /// When there is none; then nothing has changed.
+    pub(super) fn take_back(&mut self) -> Result<(), Full> {
+        let memory = Amount {
+            memory_mib: self.lent.memory_mib,
+            ..Amount::default()
+        };
+        let mut state = self.booking.lock();
+        if memory != Amount::default() {
+            let beyond = state.booked.plus(memory).beyond(self.booking.total);
+            if beyond == Some(Resource::Memory) {
+                return Err(Full::Now(Resource::Memory));
+            }
+        }
+        state.booked = state.booked.plus(self.lent);
+        drop(state);
+        self.lent = Amount::default();
+        Ok(())
+    }
+
     /// Books what a sandbox in this state needs, and gives back the rest.
     pub(super) fn hold(&mut self, hold: Hold) {
         let lent = match hold {
@@ -361,6 +390,10 @@ impl Booked {
             Hold::Frozen => Amount {
                 cpu_millis: self.amount.cpu_millis,
                 ..Amount::default()
+            },
+            Hold::Suspended => Amount {
+                sandboxes: 0,
+                ..self.amount
             },
         };
         if lent == self.lent {

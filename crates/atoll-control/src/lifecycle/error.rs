@@ -152,6 +152,9 @@ pub enum OperationError {
     /// What it should reach cannot be.
     #[error(transparent)]
     Traffic(#[from] InvalidTraffic),
+    /// The host has no room for it now.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// The host refused.
     #[error("the host did not do what it was asked: {0}")]
     Failed(String),

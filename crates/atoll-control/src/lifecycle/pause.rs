@@ -189,6 +189,11 @@ impl SandboxTask {
                 .await?;
             return Ok((row, Found::Running));
         }
+        if let Err(full) = self.places.2.take_back() {
+            // For who asks again.
+            self.shared.pools.make_room(&self.running.limits);
+            return Err(full.into());
+        }
         let resuming = Change {
             state: Some(SandboxState::Resuming),
             intent: Some(Some(Intent::Resume)),

@@ -119,7 +119,7 @@ pub(super) struct SandboxTask {
     pub(super) holder: Option<Holder>,
     deferred: VecDeque<Order>,
     /// Until the tombstone is there.
-    places: Places,
+    pub(super) places: Places,
 }
 
 impl SandboxTask {
@@ -251,7 +251,10 @@ impl SandboxTask {
     /// Books of the host what it needs where it stands.
     fn book(&mut self) {
         self.places.2.hold(match self.row.state {
-            SandboxState::Paused => Hold::Frozen,
+            SandboxState::Paused => match PauseMode::of(&self.row) {
+                PauseMode::Full => Hold::Frozen,
+                PauseMode::Filesystem => Hold::Suspended,
+            },
             SandboxState::Creating
             | SandboxState::Running
             | SandboxState::Pausing

@@ -91,6 +91,8 @@ impl ApiError {
             OperationError::FilesOnly(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).retry(Retry::No)
             }
+            OperationError::Full(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, error.to_string())
+                .retry(Retry::After(RETRY_AFTER_SECONDS)),
             OperationError::LifetimeOver => Self::bad_request(error.to_string()),
             OperationError::Wish(error) => Self::bad_request(error.to_string()),
             OperationError::Traffic(error) => Self::bad_request(error.to_string()),
@@ -135,7 +137,8 @@ impl From<CreateError> for ApiError {
             CreateError::NoTemplate(_) | CreateError::NotBuilt(_) | CreateError::NoTag { .. } => {
                 Self::new(StatusCode::NOT_FOUND, message)
             }
-            CreateError::TooMany(_) | CreateError::Full(Full::Waited(..) | Full::Queue(..)) => {
+            CreateError::TooMany(_)
+            | CreateError::Full(Full::Waited(..) | Full::Queue(..) | Full::Now(_)) => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message)
                     .retry(Retry::After(RETRY_AFTER_SECONDS))
             }

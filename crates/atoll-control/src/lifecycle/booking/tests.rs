@@ -83,6 +83,33 @@ fn one_that_holds_still_keeps_its_memory_and_lends_its_processors() {
     assert_eq!(booked(&booking), Amount::default());
 }
 
+#[test]
+fn one_without_memory_gives_it_back_and_wakes_up_only_where_there_is_room() {
+    let booking = host(1);
+    let mut suspended = booking.take_now(&one()).unwrap();
+    suspended.hold(Hold::Suspended);
+    let place = Amount {
+        sandboxes: 1,
+        ..Amount::default()
+    };
+    assert_eq!(booked(&booking), place);
+    let busy = booking.take_now(&one()).unwrap();
+    let full = booked(&booking);
+    assert_eq!(
+        suspended.take_back(),
+        Err(Full::Now(Resource::Memory)),
+        "it is somebody else's"
+    );
+    assert_eq!(booked(&booking), full);
+    drop(busy);
+    assert_eq!(suspended.take_back(), Ok(()));
+    assert_eq!(suspended.take_back(), Ok(()), "once is enough");
+    assert!(booking.take_now(&sized(10, 16)).is_none());
+    suspended.hold(Hold::Suspended);
+    drop(suspended);
+    assert_eq!(booked(&booking), Amount::default());
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_served_in_the_order_of_arrival() {
     let booking = host(2);

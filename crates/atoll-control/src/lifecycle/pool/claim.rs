@@ -117,7 +117,7 @@ impl Pools {
     }
 
     /// Ends members until `limits` would fit into what they had, or none is left.
-    pub(super) fn make_room(&self, limits: &Limits) {
+    pub(in crate::lifecycle) fn make_room(&self, limits: &Limits) {
         let (mut cpu_millis, mut memory_mib) = (0, 0);
         while cpu_millis < limits.cpu_millis || memory_mib < limits.memory_mib {
             let mut pools = self.lock();

@@ -195,6 +195,7 @@ impl From<OperationError> for Problem {
             | OperationError::FilesOnly(_)
             | OperationError::Wish(_)
             | OperationError::Traffic(_) => Self::invalid(message),
+            OperationError::Full(_) => Self::new(ErrorCode::QuotaExceeded, message),
             OperationError::Fenced => Self::new(ErrorCode::ServerUnavailable, message),
             OperationError::Failed(_) | OperationError::Database(_) => Self::internal(&error),
         }
@@ -211,7 +212,8 @@ impl From<CreateError> for Problem {
             CreateError::NoTemplate(_) | CreateError::NotBuilt(_) | CreateError::NoTag { .. } => {
                 Self::new(ErrorCode::NotFound, message)
             }
-            CreateError::TooMany(_) | CreateError::Full(Full::Waited(..) | Full::Queue(..)) => {
+            CreateError::TooMany(_)
+            | CreateError::Full(Full::Waited(..) | Full::Queue(..) | Full::Now(_)) => {
                 Self::new(ErrorCode::QuotaExceeded, message)
             }
             CreateError::Full(Full::Never(_)) => Self::new(ErrorCode::ServerUnavailable, message),
