@@ -12,7 +12,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        Python SDK against it, and go on serving; --once stops then
   cargo xtask test [--full] [FILTER]   everything CI checks; with a FILTER only the tests it names
                                        --full adds the long tests and a machine with cgroup v2
-  cargo xtask coverage                 line coverage, held against coverage-floor.txt
+  cargo xtask coverage                 the same as `test`: its line coverage is held against
+                                       coverage-floor.txt
   cargo xtask dist                     the static release binary, in target/dist
   cargo xtask bench api [--count N] [--mib N] [--rounds N] [--connections N] [--seconds N]
                                        the server beside the same without it, and beside haproxy

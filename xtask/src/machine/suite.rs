@@ -107,6 +107,7 @@ fn payload(binaries: &[Binary], home: &Path, filter: Option<&str>) -> Outcome<Pa
     let root = workspace::root();
     let mut script = format!(
         "export ATOLL_BIN={INSIDE}/atoll ATOLL_TEST_HOME={INSIDE}/home ATOLL_TEST_TIME_FACTOR=10 TMPDIR={INSIDE}/tmp\n\
+         export LLVM_PROFILE_FILE=/dev/null # lines are counted on the host\n\
          ulimit -n 65536\n\
          mkdir $TMPDIR\n\
          mkdir -p {parent} && ln -s {INSIDE}/workspace {root}\n\

@@ -2,6 +2,7 @@
 //! the build, see [`linted`].
 
 use super::Session;
+use crate::coverage;
 use crate::failure::Outcome;
 use crate::program::Program;
 use crate::progress::step;
@@ -54,13 +55,13 @@ pub(super) fn run(session: &mut Session, install_missing: bool) -> Outcome<()> {
 }
 
 /// Lets clippy compile what is ours, so that everything is compiled once and
-/// not once more for its lints, each of which is an error.
-pub(super) fn linted(cargo: Program) -> Program {
-    cargo
-        .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
-        // The separator that `cargo clippy` hands its arguments over with.
-        .env(
-            "CLIPPY_ARGS",
-            "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
-        )
+/// not once more for its lints, each of which is an error; with counters, so that
+/// it is not compiled once more for them either.
+pub(super) fn linted(cargo: Program) -> Outcome<Program> {
+    // The separator that `cargo clippy` hands its arguments over with.
+    let cargo = cargo.env(
+        "CLIPPY_ARGS",
+        "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
+    );
+    coverage::counted(cargo, "clippy-driver")
 }

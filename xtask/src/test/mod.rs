@@ -3,7 +3,7 @@
 //! Stages in order: packages, checks of the source, everything built and
 //! linted (with clients of others installed meanwhile), the tests that need no
 //! sandbox (with the base template built meanwhile, in a home of its own), those
-//! with sandboxes, what is left on the host. Each stage says how long it took, and
+//! with sandboxes, what is left on the host, how many lines ran. Each stage says how long it took, and
 //! the last line is `N passed, N failed, N skipped`, whatever happened before.
 //!
 //! What failed among the others is tried once more alone. What passes then is
@@ -23,12 +23,14 @@ use std::process::ExitCode;
 use std::thread;
 
 use crate::arguments::TestChoice;
+use crate::coverage;
 use crate::failure::{Context as _, Failure, Outcome};
 use crate::machine;
 use crate::packages;
 use crate::program::{Program, is_root};
 use crate::progress::{self, Stage, step};
 use crate::workspace;
+use serde_json::Value;
 pub(crate) use tally::Tally;
 
 /// One run: what it has found so far.
@@ -80,11 +82,14 @@ impl Session {
             checks::run(self, choice.full)?;
         }
         let home = home()?;
-        thread::scope(|scope| {
+        let tools = thread::scope(|scope| {
             let clients = scope.spawn(clients::install);
+            let tools = scope.spawn(coverage::Tools::find);
             self.stage("build and lints", || build(choice))?;
-            self.stage("clients", || joined(clients))
+            self.stage("clients", || joined(clients))?;
+            self.stage("tools of LLVM", || joined(tools))
         })?;
+        coverage::begin()?;
 
         let before = leftovers::observe()?;
         let tests = thread::scope(|scope| {
@@ -110,10 +115,20 @@ impl Session {
             println!("left on this host: {object}");
         }
 
+        if choice.filter.is_none() {
+            let compared = self.stage("coverage", || {
+                coverage::compared(&tools, &counting(choice)?)
+            });
+            if let Err(failure) = &compared {
+                eprintln!("{failure}");
+            }
+            self.tally.check("coverage", compared.is_ok());
+        }
+
         if choice.full {
             let filter = choice.filter.as_deref();
             let (rows, tally) = self.stage("machine with cgroup v2", || {
-                machine::suite::run(cargo_for(choice), &home, filter)
+                machine::suite::run(cargo_for(choice)?, &home, filter)
             })?;
             self.machine = rows;
             self.tally.add(tally);
@@ -173,7 +188,7 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 /// Builds what the tests need as the tests will want it, so that nothing is
 /// compiled twice; benchmarks and examples too, where all is checked.
 fn build(choice: &TestChoice) -> Outcome<()> {
-    let cargo = cargo_for(choice).arg("--no-run");
+    let cargo = cargo_for(choice)?.arg("--no-run");
     match choice.filter {
         None => cargo.arg("--all-targets").run(),
         Some(_) => cargo.run(),
@@ -181,8 +196,10 @@ fn build(choice: &TestChoice) -> Outcome<()> {
 }
 
 pub(crate) fn build_template(home: &Path, name: &str) -> Outcome<()> {
+    let (variable, value) = coverage::variable();
     Program::root(binary())
         .directory(workspace::root())
+        .env(variable, value)
         .arg("--home")
         .arg(home)
         .args(["template", "build", name])
@@ -229,11 +246,25 @@ pub(crate) fn run_as_root(cargo: Program) -> Program {
 
 /// `cargo test` as a run wants it. Who runs a few tests over and over does not
 /// want to hear of lints.
-fn cargo_for(choice: &TestChoice) -> Program {
+fn cargo_for(choice: &TestChoice) -> Outcome<Program> {
     match choice.filter {
         None => checks::linted(cargo_test()),
-        Some(_) => cargo_test(),
+        Some(_) => Ok(cargo_test()),
     }
+}
+
+/// Everything that counts the lines it runs.
+fn counting(choice: &TestChoice) -> Outcome<BTreeSet<PathBuf>> {
+    let messages = cargo_for(choice)?
+        .args(["--no-run", "--message-format=json"])
+        .read()?;
+    let mut binaries: BTreeSet<_> = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter_map(|message| Some(PathBuf::from(message.get("executable")?.as_str()?)))
+        .collect();
+    binaries.insert(binary());
+    Ok(binaries)
 }
 
 /// Parts of the tests. Each names its targets and none its packages: another
@@ -330,7 +361,7 @@ fn stem(path: &Path) -> String {
 }
 
 fn run_tests(choice: &TestChoice, targets: Targets, home: &Path) -> Outcome<Tally> {
-    let cargo = run_as_root(cargo_for(choice))
+    let cargo = run_as_root(cargo_for(choice)?)
         .env("ATOLL_TEST_HOME", home)
         .args(targets.arguments(choice)?);
     let cargo = match targets {
