@@ -103,6 +103,7 @@ impl Keeper {
             .args([PART_ARGUMENT, Part::Keeper.name()])
             .arg(&base)
             .env_clear()
+            .envs(crate::part::counting())
             .env(SECRET_VARIABLE, &secret)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -90,6 +90,7 @@ async fn occupy(program: &Path, order: &Order) -> io::Result<Occupied> {
     let mut child = Command::new(program)
         .args([PART_ARGUMENT, Part::Room.name()])
         .env_clear()
+        .envs(crate::part::counting())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -72,6 +72,7 @@ fn holds(mut command: Command, home: &TestHome, variables: &[(&str, String)], ca
         .env("ATOLL_HOME", home.path())
         .env("ATOLL_ISOLATION", tier().to_string())
         .env("ATOLL_TEMPLATE", TEMPLATE)
+        .envs(counting())
         .envs(own)
         .output()
         .unwrap();
@@ -85,6 +86,12 @@ fn holds(mut command: Command, home: &TestHome, variables: &[(&str, String)], ca
         "{held:?}\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// Where `atoll` counts the lines that run, when it does.
+fn counting() -> Option<(&'static str, std::ffi::OsString)> {
+    let name = "LLVM_PROFILE_FILE";
+    Some((name, std::env::var_os(name)?))
 }
 
 fn on_stdio(home: &TestHome) -> Vec<(&'static str, String)> {
