@@ -78,7 +78,7 @@ pub(crate) fn variable() -> (&'static str, PathBuf) {
 pub(crate) fn counted(cargo: Program, compiler: &str) -> Outcome<Program> {
     let wrapper = workspace::target().join("coverage").join(compiler);
     let script = format!(
-        "#!/bin/sh\nexec {compiler} \"$@\" -C instrument-coverage \
+        "#!/bin/bash\nexec {compiler} \"$@\" -C instrument-coverage \
          -C llvm-args=-runtime-counter-relocation\n"
     );
     program(&wrapper, &script)?;
