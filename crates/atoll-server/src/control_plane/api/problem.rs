@@ -178,6 +178,7 @@ impl From<PlaceError> for Problem {
             PlaceError::OtherAgent => Self::new(ErrorCode::Forbidden, message),
             PlaceError::Paused => Self::new(ErrorCode::SandboxPaused, message),
             PlaceError::Unready => Self::new(ErrorCode::SandboxUnavailable, message),
+            PlaceError::TooManyAgents => Self::new(ErrorCode::QuotaExceeded, message),
             PlaceError::Database(error) => Self::internal(&error),
         }
     }
@@ -272,7 +273,14 @@ impl From<SessionError> for Problem {
             SessionError::Ended(reason) => {
                 Self::new(ErrorCode::SessionEnded, "the session has ended").because(reason)
             }
-            SessionError::TooMany(_) => Self::new(ErrorCode::QuotaExceeded, message),
+            SessionError::TooMany(_) | SessionError::TooManyAgents => {
+                Self::new(ErrorCode::QuotaExceeded, message)
+            }
+            SessionError::Asleep(cause) => Self::new(
+                ErrorCode::SandboxUnavailable,
+                "the session's sandbox is there, and does not take commands now; nothing has run",
+            )
+            .because(cause),
             SessionError::Invalid(_) => Self::invalid(message),
             SessionError::Create(error) => error.into(),
             SessionError::Unavailable { attempts, .. } => Self {
