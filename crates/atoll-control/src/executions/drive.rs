@@ -56,6 +56,8 @@ pub(super) async fn begin(
 enum Run {
     Code(CodeRun),
     Command(Process),
+    /// A command whose time was over before it was heard of; its guest ends it.
+    Late,
 }
 
 struct Drive {
@@ -99,6 +101,7 @@ impl Drive {
         let ended = match run {
             Run::Code(run) => self.follow_code(run, begun).await,
             Run::Command(process) => self.follow_command(process).await,
+            Run::Late => Ended::TimedOut(self.wish.timeout.unwrap_or_default()),
         };
         let duration = begun.elapsed();
         let after = sandbox.live.stats().await.ok();
@@ -154,9 +157,7 @@ impl Drive {
                 GuestError::Rpc { message, .. } | GuestError::Refused { message, .. } => {
                     return Err(BeginError::Invalid(message));
                 }
-                GuestError::DeadlineExceeded => {
-                    return Err(BeginError::Uncertain(error.to_string()));
-                }
+                GuestError::DeadlineExceeded => return Ok((Run::Late, attempts.failed())),
                 GuestError::NotForwarded(_) | GuestError::Source(_) => {
                     return Err(BeginError::Invalid(error.to_string()));
                 }

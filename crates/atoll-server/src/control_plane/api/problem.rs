@@ -304,9 +304,11 @@ impl From<GuestError> for Problem {
                 Code::NotFound => Self::new(ErrorCode::NotFound, message),
                 Code::ResourceExhausted => Self::new(ErrorCode::DiskFull, message),
                 Code::PermissionDenied => Self::new(ErrorCode::Forbidden, message),
-                Code::InvalidArgument | Code::AlreadyExists | Code::FailedPrecondition => {
-                    Self::invalid(message)
-                }
+                // Nobody is who has no account inside; a token that is none has its own error.
+                Code::InvalidArgument
+                | Code::AlreadyExists
+                | Code::FailedPrecondition
+                | Code::Unauthenticated => Self::invalid(message),
                 _ => Self::new(ErrorCode::SandboxUnavailable, message),
             },
             GuestError::Refused { status, message } => match status {
@@ -317,6 +319,10 @@ impl From<GuestError> for Problem {
                 _ => Self::new(ErrorCode::SandboxUnavailable, message),
             },
             GuestError::NotForwarded(_) | GuestError::Source(_) => Self::invalid(text),
+            // So guests answer for files: with the status of a token that is none.
+            GuestError::Unauthorized(said) if said.starts_with("invalid username") => {
+                Self::invalid(said)
+            }
             GuestError::TooLarge { .. } => Self::new(ErrorCode::PayloadTooLarge, text),
             GuestError::Unreachable(_)
             | GuestError::Timeout { .. }
