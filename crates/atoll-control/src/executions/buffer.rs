@@ -92,6 +92,12 @@ impl EventBuffer {
         self.newest.send_replace(id);
     }
 
+    /// The number of the newest event; nobody has seen a later one.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        self.lock().last_id
+    }
+
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> usize {
         self.lock().bytes
@@ -114,9 +120,10 @@ impl EventBuffer {
         let ring = self.lock();
         let mut found = Vec::new();
         let first = ring.events.front().map_or(0, |oldest| oldest.id);
-        if first > after + 1 {
+        let next = after.saturating_add(1);
+        if first > next {
             found.push(Followed::Dropped {
-                first: after + 1,
+                first: next,
                 last: first - 1,
             });
         }
@@ -201,6 +208,15 @@ mod tests {
         };
         let next = shown(&early.next().await.unwrap());
         assert_eq!(next, format!("{}:{:04}", last + 1, last - 1));
+    }
+
+    #[tokio::test]
+    async fn a_number_that_nobody_gave_out_is_no_event() {
+        let buffer = Arc::new(EventBuffer::default());
+        buffer.push(said("a"));
+        assert_eq!(buffer.newest(), 1);
+        let (found, is_over) = buffer.after(u64::MAX, 10);
+        assert!(found.is_empty() && !is_over);
     }
 
     #[tokio::test]

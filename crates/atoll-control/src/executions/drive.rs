@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atoll_engine::Stats;
-use atoll_guest_client::{CodeEvent, CodeRun, ExitStatus, GuestError, Process, ProcessEvent};
+use atoll_guest_client::{
+    CodeEvent, CodeRun, ExitStatus, GuestError, Narrow, Process, ProcessEvent,
+};
 use atoll_store::db::Execution;
 use tokio::sync::oneshot;
 
@@ -19,6 +21,13 @@ use super::{
 };
 use crate::identity::now_ms;
 use crate::outcome::EVIDENCE_BYTES;
+
+/// What a guest may say at once, where many of them talk to one server: all that
+/// code prints in one go (16 MiB), with what is around it.
+const NARROW: Narrow = Narrow {
+    line_bytes: 17 * 1024 * 1024,
+    list_bytes: 16 * 1024 * 1024,
+};
 
 /// How long the end of a sandbox may take to be on record.
 const RECORD_BOUND: Duration = Duration::from_secs(2);
@@ -47,6 +56,8 @@ pub(super) async fn begin(
 enum Run {
     Code(CodeRun),
     Command(Process),
+    /// A command whose time was over before it was heard of; its guest ends it.
+    Late,
 }
 
 struct Drive {
@@ -90,6 +101,7 @@ impl Drive {
         let ended = match run {
             Run::Code(run) => self.follow_code(run, begun).await,
             Run::Command(process) => self.follow_command(process).await,
+            Run::Late => Ended::TimedOut(self.wish.timeout.unwrap_or_default()),
         };
         let duration = begun.elapsed();
         let after = sandbox.live.stats().await.ok();
@@ -117,7 +129,8 @@ impl Drive {
 
     /// Hands it to the guest. What certainly did not get there is tried again.
     async fn start(&self) -> Result<(Run, Vec<Attempt>), BeginError> {
-        let guest = self.place.sandbox.live.guest();
+        let guest = self.place.sandbox.live.guest().clone();
+        let guest = guest.with_bounds(NARROW);
         let asked = self.wish.asked();
         let mut attempts = Attempts::default();
         loop {
@@ -144,9 +157,7 @@ impl Drive {
                 GuestError::Rpc { message, .. } | GuestError::Refused { message, .. } => {
                     return Err(BeginError::Invalid(message));
                 }
-                GuestError::DeadlineExceeded => {
-                    return Err(BeginError::Uncertain(error.to_string()));
-                }
+                GuestError::DeadlineExceeded => return Ok((Run::Late, attempts.failed())),
                 GuestError::NotForwarded(_) | GuestError::Source(_) => {
                     return Err(BeginError::Invalid(error.to_string()));
                 }
@@ -206,6 +217,7 @@ impl Drive {
                 }
                 Ok(Some(CodeEvent::Keepalive | CodeEvent::Unknown)) => {}
                 Ok(Some(CodeEvent::EndOfExecution) | None) => {
+                    lock(&live.collected).left_out(run.left_out());
                     return raised.unwrap_or(Ended::Through);
                 }
                 Err(error) => return Ended::Lost(error.to_string()),
@@ -301,13 +313,11 @@ impl Drive {
         let cpu = after.as_ref().zip(before.as_ref());
         let duration_ms = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
         let status = verdict.kind.status();
-        // Texts and numbers always have a form in JSON.
-        let kept = serde_json::to_string(&report.for_history()).unwrap_or_default();
         let row = Execution {
             status,
             outcome: Some(verdict.kind.as_str().to_owned()),
             exit_code,
-            report: kept,
+            report: report.for_history(),
             stdout_bytes: signed(stdout),
             stderr_bytes: signed(stderr),
             ended_at_ms: Some(now_ms()),

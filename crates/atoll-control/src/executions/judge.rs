@@ -96,8 +96,7 @@ impl Witness<'_> {
                 match outcome {
                     Outcome::Exited { .. } => {
                         let message = format!("{}: {}", error.name, error.value);
-                        let short = message.chars().take(1000).collect();
-                        verdict(OutcomeKind::Exception, Some(short), &[])
+                        verdict(OutcomeKind::Exception, Some(short(&message)), &[])
                     }
                     limit => verdict(OutcomeKind::from(&limit), Some(limit.to_string()), &[]),
                 }
@@ -107,7 +106,7 @@ impl Witness<'_> {
                 verdict(OutcomeKind::MemoryLimit, Some(message), VARIABLES)
             }
             Ended::KernelDied(message) => {
-                verdict(OutcomeKind::KernelDied, Some(message.clone()), VARIABLES)
+                verdict(OutcomeKind::KernelDied, Some(short(message)), VARIABLES)
             }
             Ended::TimedOut(limit) => {
                 let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
@@ -138,6 +137,11 @@ impl Witness<'_> {
             },
         }
     }
+}
+
+/// The beginning of what a guest says.
+fn short(text: &str) -> String {
+    text.chars().take(1000).collect()
 }
 
 impl OutcomeKind {

@@ -10,6 +10,7 @@ use atoll_store::db::{Execution, ExecutionId, TenantId};
 use tokio::sync::watch;
 
 use super::report::Collected;
+use super::wish::PROCESS;
 use super::{BeginError, EventBuffer, ExecutionState, PER_SANDBOX_MAX, RUNNING_MAX};
 
 /// How long an execution that ended is kept with all it said.
@@ -106,6 +107,14 @@ impl LiveExecution {
         }
     }
 
+    /// What the history has of it now, without what it said.
+    #[must_use]
+    pub fn row(&self) -> Execution {
+        let ended = self.ended.borrow();
+        let known = ended.as_ref().map(|ended| &ended.execution);
+        known.unwrap_or(&self.first).clone()
+    }
+
     /// How it ended, when it has.
     pub async fn ended(&self) -> Arc<ExecutionState> {
         let mut ended = self.ended.subscribe();
@@ -196,6 +205,16 @@ impl LiveExecutions {
 
     pub(super) fn get(&self, id: ExecutionId) -> Option<Arc<LiveExecution>> {
         lock(&self.0).by_id.get(&id).cloned()
+    }
+
+    /// Whether something runs in a sandbox that ends by itself. A process in
+    /// the background may never end.
+    pub(super) fn is_busy(&self, sandbox: &str) -> bool {
+        let inner = lock(&self.0);
+        inner.running.contains_key(sandbox)
+            && inner.by_id.values().any(|one| {
+                one.sandbox_id() == sandbox && one.kind() != PROCESS && one.ended.borrow().is_none()
+            })
     }
 
     pub(super) fn all(&self) -> Vec<Arc<LiveExecution>> {

@@ -52,7 +52,7 @@ pub(crate) use attempt::Attempts;
 pub use buffer::{EventBuffer, Followed, Follower, Stamped};
 pub use live::LiveExecution;
 pub use outcome_kind::OutcomeKind;
-pub(crate) use place::is_own;
+pub(crate) use place::{AGENTS_MAX, is_own};
 pub use place::{Place, PlaceError, Places, may_use};
 pub use report::{
     EndOfExecution, ExecutionEvent, ExecutionState, RaisedError, Report, SandboxFate, Truncated,
@@ -172,12 +172,12 @@ impl Executions {
     /// Where sandboxes are found.
     #[must_use]
     pub fn places(&self, running: Arc<RunningSandboxes>) -> Places {
-        Places::new(
-            self.shared.lifecycle.clone(),
-            running,
-            self.shared.database.clone(),
-            self.shared.fence.clone(),
-        )
+        Places::new(self.shared.lifecycle.clone(), running, self.clone())
+    }
+
+    /// Whether something runs in a sandbox that ends by itself.
+    pub(crate) fn is_busy(&self, sandbox: &str) -> bool {
+        self.shared.live.is_busy(sandbox)
     }
 
     /// Begins to run something in the name of `caller`, and returns when it

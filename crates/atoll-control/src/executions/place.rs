@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
-use atoll_store::db::{
-    Database, DatabaseError, Fence, GrantedObject, Sandbox, SandboxState, SessionId,
-};
+use atoll_store::db::{Database, DatabaseError, GrantedObject, Sandbox, SandboxState, SessionId};
 
+use super::Executions;
 use crate::identity::{Caller, LookupError, now_ms};
 use crate::lifecycle::Lifecycle;
 use crate::running::{Running, RunningSandboxes};
+
+/// Agents that are let into a sandbox or a session, at most.
+pub(crate) const AGENTS_MAX: usize = 100;
 
 /// A sandbox that takes commands, and what is known of it.
 #[derive(Clone)]
@@ -42,6 +44,9 @@ pub enum PlaceError {
     /// It is on its way in or out.
     #[error("the sandbox is not ready, or ends")]
     Unready,
+    /// As many agents as may be were let in.
+    #[error("{AGENTS_MAX} agents were let in, which is the most there may be")]
+    TooManyAgents,
     /// The database.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -52,23 +57,29 @@ pub enum PlaceError {
 pub struct Places {
     lifecycle: Lifecycle,
     running: Arc<RunningSandboxes>,
-    database: Database,
-    fence: Fence,
+    executions: Executions,
 }
 
 impl Places {
     pub(super) fn new(
         lifecycle: Lifecycle,
         running: Arc<RunningSandboxes>,
-        database: Database,
-        fence: Fence,
+        executions: Executions,
     ) -> Self {
         Self {
             lifecycle,
             running,
-            database,
-            fence,
+            executions,
         }
+    }
+
+    fn database(&self) -> &Database {
+        &self.executions.shared.database
+    }
+
+    /// Whether something runs in a sandbox that ends by itself.
+    pub(crate) fn is_busy(&self, sandbox: &str) -> bool {
+        self.executions.is_busy(sandbox)
     }
 
     /// What makes and ends sandboxes.
@@ -86,13 +97,13 @@ impl Places {
     /// # Errors
     /// When there is none.
     pub async fn row(&self, caller: &Caller, id: &str) -> Result<Sandbox, PlaceError> {
-        let row = match caller.sandbox(&self.database, id).await {
+        let row = match caller.sandbox(self.database(), id).await {
             Ok(row) => row,
             Err(LookupError::NotFound) => return Err(PlaceError::NotFound),
             Err(LookupError::Database(error)) => return Err(error.into()),
         };
         let object = GrantedObject::Sandbox(&row.sandbox_id);
-        if may_use(&self.database, caller, row.agent_id.as_deref(), object).await? {
+        if may_use(self.database(), caller, row.agent_id.as_deref(), object).await? {
             Ok(row)
         } else {
             Err(PlaceError::OtherAgent)
@@ -129,10 +140,16 @@ impl Places {
     pub async fn let_in(&self, caller: &Caller, id: &str, agent: &str) -> Result<(), PlaceError> {
         let row = self.own_row(caller, id).await?;
         let object = GrantedObject::Sandbox(&row.sandbox_id);
-        let granting =
-            self.database
-                .grant_to_agent(&self.fence, caller.tenant, object, agent, now_ms());
-        Ok(granting.await?)
+        let fence = &self.executions.shared.fence;
+        let granted = self
+            .database()
+            .grant_to_agent(fence, caller.tenant, object, agent, now_ms(), AGENTS_MAX)
+            .await?;
+        if granted {
+            Ok(())
+        } else {
+            Err(PlaceError::TooManyAgents)
+        }
     }
 
     /// Takes that back.
@@ -143,7 +160,7 @@ impl Places {
         let row = self.own_row(caller, id).await?;
         let object = GrantedObject::Sandbox(&row.sandbox_id);
         let revoking = self
-            .database
+            .database()
             .revoke_from_agent(caller.tenant, object, agent);
         if revoking.await? {
             Ok(())
@@ -152,8 +169,12 @@ impl Places {
         }
     }
 
-    /// A sandbox of the caller's own: who was let in lets nobody in.
-    async fn own_row(&self, caller: &Caller, id: &str) -> Result<Sandbox, PlaceError> {
+    /// A sandbox of the caller's own: who was let in neither lets others in
+    /// nor ends it.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn own_row(&self, caller: &Caller, id: &str) -> Result<Sandbox, PlaceError> {
         let row = self.row(caller, id).await?;
         if is_own(caller, row.agent_id.as_deref()) {
             Ok(row)

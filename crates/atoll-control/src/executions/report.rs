@@ -16,6 +16,16 @@ const RESULTS_BYTES_MAX: usize = 8 * 1024 * 1024;
 const HISTORY_BYTES_MAX: usize = 32 * 1024;
 /// Results that an answer holds.
 const RESULTS_MAX: usize = 256;
+/// Bytes of what an error says, and of where it happened. A guest may say more.
+const ERROR_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of the name of an error.
+const ERROR_NAME_BYTES_MAX: usize = 1024;
+/// Bytes of one execution in the history, in JSON: a byte can take six of them.
+const HISTORY_ROW_BYTES_MAX: usize = 128 * 1024;
+/// Bytes of each text of an execution in a list.
+const BRIEF_BYTES_MAX: usize = 4 * 1024;
+/// What an execution takes besides what it said.
+const OVERHEAD_BYTES: usize = 2 * 1024;
 
 /// What happens in an execution.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -107,11 +117,20 @@ impl RaisedError {
 }
 
 impl From<CodeError> for RaisedError {
+    /// Cut to what is kept: a guest may send any length.
     fn from(error: CodeError) -> Self {
+        let CodeError {
+            mut name,
+            mut value,
+            mut traceback,
+        } = error;
+        cut(&mut name, ERROR_NAME_BYTES_MAX);
+        cut(&mut value, ERROR_BYTES_MAX);
+        cut(&mut traceback, ERROR_BYTES_MAX);
         Self {
-            name: error.name,
-            value: error.value,
-            traceback: error.traceback,
+            name,
+            value,
+            traceback,
         }
     }
 }
@@ -160,6 +179,17 @@ pub struct ExecutionState {
     pub report: Report,
     /// Whether its sandbox is gone; not known of what was not read from the history.
     pub sandbox: Option<SandboxFate>,
+}
+
+impl ExecutionState {
+    /// As it is in a list: with 4 KiB of each text.
+    #[must_use]
+    pub fn brief(self) -> Self {
+        Self {
+            report: self.report.brief(),
+            ..self
+        }
+    }
 }
 
 /// What became of the sandbox of an execution.
@@ -227,6 +257,11 @@ impl Collected {
         self.stderr.push(bytes);
     }
 
+    /// Notes results that were too large to be taken.
+    pub(super) fn left_out(&mut self, results: usize) {
+        self.results_missing += results as u64;
+    }
+
     /// Keeps a result if there is room for it; whether there was.
     pub(super) fn result(&mut self, forms: Map<String, Value>) -> bool {
         let bytes = bytes_of(&forms);
@@ -266,29 +301,51 @@ impl Collected {
 }
 
 impl Report {
-    /// What of it is written down: outputs and texts cut further, no pictures.
-    pub(super) fn for_history(&self) -> Self {
+    /// What of it is written down, in JSON: outputs and texts cut further, no pictures.
+    pub(super) fn for_history(&self) -> String {
+        let mut limit = HISTORY_BYTES_MAX;
+        loop {
+            // Texts and numbers always have a form in JSON.
+            let kept = serde_json::to_string(&self.cut_to(limit)).unwrap_or_default();
+            if kept.len() <= HISTORY_ROW_BYTES_MAX || limit == 0 {
+                return kept;
+            }
+            limit /= 4;
+        }
+    }
+
+    /// What of it is in a list.
+    fn brief(&self) -> Self {
+        self.cut_to(BRIEF_BYTES_MAX)
+    }
+
+    /// It with `limit` bytes of each text, and no pictures.
+    fn cut_to(&self, limit: usize) -> Self {
         let mut kept = self.clone();
         let Truncated {
             stdout_bytes,
             stderr_bytes,
             results,
         } = &mut kept.truncated;
-        *stdout_bytes += cut(&mut kept.stdout);
-        *stderr_bytes += cut(&mut kept.stderr);
+        *stdout_bytes += cut(&mut kept.stdout, limit);
+        *stderr_bytes += cut(&mut kept.stderr, limit);
         let all = kept.results.len() as u64;
         kept.results.retain(|forms| forms.contains_key("text"));
         kept.results.truncate(1);
         for forms in &mut kept.results {
             forms.retain(|name, _| matches!(name.as_str(), "text" | "is_main_result"));
             if let Some(Value::String(text)) = forms.get_mut("text") {
-                cut(text);
+                cut(text, limit);
             }
         }
         *results += all - kept.results.len() as u64;
         if let Some(error) = &mut kept.error {
-            cut(&mut error.value);
-            cut(&mut error.traceback);
+            cut(&mut error.name, limit);
+            cut(&mut error.value, limit);
+            cut(&mut error.traceback, limit);
+        }
+        if let Some(message) = &mut kept.message {
+            cut(message, limit);
         }
         kept
     }
@@ -296,13 +353,14 @@ impl Report {
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         let results: usize = self.results.iter().map(bytes_of).sum();
-        self.stdout.len() + self.stderr.len() + results
+        let error = self.error.as_ref().map_or(0, RaisedError::bytes);
+        OVERHEAD_BYTES + self.stdout.len() + self.stderr.len() + results + error
     }
 }
 
-/// Leaves the beginning and the end of a text; how many bytes went.
-fn cut(text: &mut String) -> u64 {
-    let mut clipped = Clipped::new(HISTORY_BYTES_MAX);
+/// Leaves `limit` bytes, the beginning and the end of a text; how many went.
+fn cut(text: &mut String, limit: usize) -> u64 {
+    let mut clipped = Clipped::new(limit);
     clipped.push(text.as_bytes());
     if clipped.missing() > 0 {
         *text = clipped.text();
@@ -381,7 +439,7 @@ mod tests {
         collected.stdout(&vec![b'a'; HISTORY_BYTES_MAX + 10]);
         collected.result(text("2"));
         collected.result(text("3"));
-        let kept = collected.report().for_history();
+        let kept: Report = serde_json::from_str(&collected.report().for_history()).unwrap();
         let expected = Truncated {
             stdout_bytes: 10,
             stderr_bytes: 0,
@@ -392,6 +450,34 @@ mod tests {
             serde_json::to_value(&kept.results).unwrap(),
             serde_json::json!([{"is_main_result": true, "text": "2"}])
         );
+    }
+
+    #[test]
+    fn whatever_a_guest_says_errors_and_rows_have_a_bound() {
+        let error = CodeError {
+            name: "N".repeat(10 * ERROR_NAME_BYTES_MAX),
+            value: "\u{1}".repeat(4 * ERROR_BYTES_MAX),
+            traceback: "\u{1}".repeat(4 * ERROR_BYTES_MAX),
+        };
+        let mut collected = Collected::default();
+        collected.stdout(&vec![1; OUTPUT_BYTES_MAX]);
+        collected.stderr(&vec![1; OUTPUT_BYTES_MAX]);
+        let raised = RaisedError::from(error);
+        assert!(
+            raised.bytes() < ERROR_NAME_BYTES_MAX + 2 * ERROR_BYTES_MAX + 200,
+            "{}",
+            raised.bytes()
+        );
+        collected.error = Some(raised);
+        collected.message = Some("\u{1}".repeat(ERROR_BYTES_MAX));
+        let report = collected.report();
+        assert!(report.bytes() > 2 * (OUTPUT_BYTES_MAX + ERROR_BYTES_MAX));
+        let row = report.for_history();
+        assert!(row.len() <= HISTORY_ROW_BYTES_MAX, "{}", row.len());
+        let kept: Report = serde_json::from_str(&row).unwrap();
+        assert!(kept.truncated.stdout_bytes > 0 && !kept.stdout.is_empty());
+        let brief = serde_json::to_string(&report.brief()).unwrap();
+        assert!(brief.len() < 6 * 8 * BRIEF_BYTES_MAX, "{}", brief.len());
     }
 
     #[test]

@@ -31,6 +31,9 @@ const PATH_LEN_MAX: usize = 4096;
 /// Most bytes of variables, names and values together.
 const ENVIRONMENT_BYTES_MAX: usize = 256 * 1024;
 
+/// Kind of the executions that are processes in the background.
+pub(super) const PROCESS: &str = "process";
+
 /// Who installs packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackageManager {
@@ -187,7 +190,7 @@ impl Work {
         match self {
             Self::Code { .. } => "code",
             Self::Command { .. } => "command",
-            Self::Process { .. } => "process",
+            Self::Process { .. } => PROCESS,
             Self::Packages { .. } => "packages",
         }
     }
@@ -414,6 +417,8 @@ fn is_package(name: &str) -> bool {
             .all(|one| one.is_ascii_alphanumeric() || "@/._-+=<>!~^,[]:".contains(one))
         && !name.contains("://")
         && !name.contains("..")
+        // With which apt takes a package away.
+        && !name.ends_with('-')
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::identity::{Caller, SandboxSecrets, SealError, now_ms};
 use crate::live::blocking;
+use crate::sessions::SESSION_MARK;
 use crate::templates::{
     CatalogError, Resources, Snapshot, Template, TemplateId, TemplateName, layers_in_use,
 };
@@ -524,10 +525,13 @@ impl Shared {
             .sealer
             .open_sandbox(&row.sandbox_id, &row.sealed)?;
         let lifecycle: LifecycleView = parse("description of its end", &row.lifecycle)?;
+        let mut metadata = row.metadata.0.clone();
+        // A fork is nobody's session's, and ends with none.
+        metadata.remove(SESSION_MARK);
         Ok(CreateWish {
             template: row.template_name.clone(),
             timeout: time,
-            metadata: row.metadata.0.clone(),
+            metadata,
             environment: secrets.environment,
             traffic: parse("description of traffic", &row.network)?,
             pauses: lifecycle.pauses,

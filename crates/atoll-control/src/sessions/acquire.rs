@@ -7,14 +7,16 @@ use atoll_engine::Outcome;
 use atoll_store::db::{SandboxState, Session, SessionId, SessionUse};
 
 use super::create::time_left;
-use super::{LiveSession, SESSION_MARK, SessionError, Sessions, Shared, lock};
+use super::{EndReason, LiveSession, SESSION_MARK, SessionError, Sessions, Shared, lock};
 use crate::executions::{Attempt, Attempts, Place};
 use crate::identity::{Caller, now_ms};
-use crate::lifecycle::{CreateError, CreateWish, Created, PauseMode, Traffic};
+use crate::lifecycle::{CreateError, CreateWish, Created, OperationError, PauseMode, Traffic};
 use crate::running::Running;
 
 /// What a sandbox takes with it.
 const LOST: [&str; 3] = ["variables", "files", "processes"];
+/// What one loses that boots again.
+const LOST_BY_BOOT: [&str; 2] = ["variables", "processes"];
 
 /// The sandbox of a session, ready for work.
 pub struct Acquired {
@@ -26,7 +28,8 @@ pub struct Acquired {
     pub recovered: Option<Recovered>,
 }
 
-/// A session whose sandbox was gone, and that has another one now.
+/// A session whose sandbox was gone, and that has another one now; or the same
+/// one, booted again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     /// How the one before ended.
@@ -37,6 +40,28 @@ pub struct Recovered {
     pub lost: Vec<String>,
     /// Attempts to make another one that failed.
     pub attempts: Vec<Attempt>,
+}
+
+/// What became of a sandbox that should take commands.
+enum Woken {
+    /// It does, with everything in it.
+    Whole,
+    /// It does, and has booted on its files.
+    Booted,
+    /// It does not, and never will.
+    Gone,
+}
+
+impl Recovered {
+    /// The same sandbox, without what was in its memory.
+    fn booted(sandbox: &str) -> Self {
+        Self {
+            reason: "it was paused without its memory, and has booted again".to_owned(),
+            previous_sandbox_id: sandbox.to_owned(),
+            lost: LOST_BY_BOOT.map(str::to_owned).to_vec(),
+            attempts: Vec::new(),
+        }
+    }
 }
 
 impl Sessions {
@@ -50,7 +75,9 @@ impl Sessions {
         live.touch();
         let row = live.row();
         if row.expires_at_ms <= now_ms() {
-            return Err(SessionError::Ended("expired".to_owned()));
+            // At once, and not when it is looked at next: its task may go on in another.
+            self.finish(live, EndReason::Expired).await?;
+            return Err(SessionError::Ended(EndReason::Expired.as_str().to_owned()));
         }
         if let Some(place) = self.shared.present(&live, &row) {
             return Ok(Acquired {
@@ -93,23 +120,32 @@ impl Shared {
         let previous = match &row.sandbox_id {
             None => None,
             Some(sandbox) => {
-                if self.present(live, &row).is_none() {
-                    self.wake(&caller, sandbox, &row).await?;
+                let woken = match self.present(live, &row) {
+                    Some(_) => Woken::Whole,
+                    None => self.wake(&caller, sandbox, &row).await?,
+                };
+                match (woken, self.present(live, &row)) {
+                    (woken, Some(place)) => {
+                        let recovered = match (&seen.sandbox_id, woken) {
+                            (Some(before), _) if before != sandbox => {
+                                Some(self.loss(&caller, before).await?)
+                            }
+                            (_, Woken::Booted) => Some(Recovered::booted(sandbox)),
+                            (_, Woken::Whole | Woken::Gone) => None,
+                        };
+                        return Ok(Acquired {
+                            session: row,
+                            place,
+                            recovered,
+                        });
+                    }
+                    (Woken::Gone, None) => Some(self.loss(&caller, sandbox).await?),
+                    // What is there is not given up.
+                    (Woken::Whole | Woken::Booted, None) => {
+                        let message = "somebody has paused or ended it again".to_owned();
+                        return Err(SessionError::Asleep(message));
+                    }
                 }
-                if let Some(place) = self.present(live, &row) {
-                    let recovered = match &seen.sandbox_id {
-                        Some(before) if before != sandbox => {
-                            Some(self.loss(&caller, before).await?)
-                        }
-                        _ => None,
-                    };
-                    return Ok(Acquired {
-                        session: row,
-                        place,
-                        recovered,
-                    });
-                }
-                Some(self.loss(&caller, sandbox).await?)
             }
         };
         let (created, attempts) = self.make_sandbox(&caller, &row).await?;
@@ -146,26 +182,35 @@ impl Shared {
         })
     }
 
-    /// Lets its sandbox run on if that is paused.
+    /// Lets its sandbox run on if that is paused. What cannot be woken up now
+    /// is not gone, and neither are its files.
     async fn wake(
         &self,
         caller: &Caller,
         sandbox: &str,
         row: &Session,
-    ) -> Result<(), SessionError> {
+    ) -> Result<Woken, SessionError> {
         let found = self.database.sandbox(caller.tenant, sandbox).await?;
-        let is_paused = found.is_some_and(|found| {
-            matches!(found.state, SandboxState::Paused | SandboxState::Pausing)
-        });
-        if is_paused {
-            let lifecycle = self.places.lifecycle();
-            let time = time_left(row, lifecycle.settings().lifetime_max);
-            // Whatever goes wrong, its sandbox cannot be used.
-            if let Err(error) = lifecycle.connect(caller, sandbox, time).await {
-                tracing::warn!("the sandbox {sandbox} of a session does not wake up: {error}");
+        let Some(found) = found else {
+            return Ok(Woken::Gone);
+        };
+        match found.state {
+            SandboxState::Paused | SandboxState::Pausing | SandboxState::Resuming => {}
+            // One that says so and cannot be reached is about to end.
+            SandboxState::Running | SandboxState::Creating | SandboxState::Killing => {
+                return Ok(Woken::Gone);
             }
         }
-        Ok(())
+        let lifecycle = self.places.lifecycle();
+        let time = time_left(row, lifecycle.settings().lifetime_max);
+        match lifecycle.connect(caller, sandbox, time).await {
+            Ok(_) => Ok(match PauseMode::of(&found) {
+                PauseMode::Full => Woken::Whole,
+                PauseMode::Filesystem => Woken::Booted,
+            }),
+            Err(OperationError::NotFound) => Ok(Woken::Gone),
+            Err(error) => Err(SessionError::Asleep(error.to_string())),
+        }
     }
 
     /// What became of a sandbox that is gone.

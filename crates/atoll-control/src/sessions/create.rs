@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_store::db::{Admitted, Metadata, Session, SessionEnd, SessionId};
+use atoll_store::db::{Admitted, Metadata, Session, SessionId};
 
 use super::{EndReason, LiveSession, NewSession, Recovered, SessionError, Sessions, lock, millis};
 use crate::identity::{Caller, now_ms};
@@ -16,6 +16,9 @@ pub enum Found {
     /// The agent had it for this task.
     Earlier,
 }
+
+/// How often a session is asked for again that ended before it could be used.
+const ATTEMPTS: usize = 3;
 
 /// A session that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,28 +76,56 @@ impl Sessions {
             ended_at_ms: None,
             end_reason: None,
         };
-        let max = shared.settings.per_agent_max;
-        let admitted = shared
-            .database
-            .insert_session(&shared.fence, &row, max)
-            .await?;
-        match admitted {
-            Admitted::New => {}
-            Admitted::Earlier(earlier) => {
-                shared.check(caller, &earlier).await?;
-                // Whose sandbox may still be on its way.
-                let acquired = self.acquire(caller, earlier.session_id).await?;
-                return Ok(Gotten {
-                    session: acquired.session,
-                    found: Found::Earlier,
-                    recovered: acquired.recovered,
-                });
-            }
-            Admitted::TooMany => return Err(SessionError::TooMany(max)),
-            Admitted::Fenced => return Err(SessionError::Fenced),
+        let mut tries = 1..=ATTEMPTS;
+        loop {
+            let earlier = match self.admit(&row).await? {
+                Admission::New(live) => return self.first_use(caller, live).await,
+                Admission::Earlier(earlier) => earlier,
+            };
+            shared.check(caller, &earlier).await?;
+            // Whose sandbox may still be on its way.
+            let acquired = match self.acquire(caller, earlier.session_id).await {
+                // It ended meanwhile, so that there is room for another one.
+                Err(SessionError::Ended(_)) if tries.next().is_some() => continue,
+                acquired => acquired?,
+            };
+            return Ok(Gotten {
+                session: acquired.session,
+                found: Found::Earlier,
+                recovered: acquired.recovered,
+            });
         }
-        let live = Arc::new(LiveSession::new(row));
-        lock(&shared.active).insert(session_id, Arc::clone(&live));
+    }
+
+    /// Stores a session, unless there is one. Whoever is told of it by the
+    /// database finds it here, and waits until it is decided.
+    async fn admit(&self, row: &Session) -> Result<Admission, SessionError> {
+        let shared = &self.shared;
+        let live = Arc::new(LiveSession::new(row.clone()));
+        let _undecided = live.gate.lock().await;
+        lock(&shared.active).insert(row.session_id, Arc::clone(&live));
+        let max = shared.settings.per_agent_max;
+        let inserting = shared.database.insert_session(&shared.fence, row, max);
+        let refused = match inserting.await {
+            Ok(Admitted::New) => return Ok(Admission::New(Arc::clone(&live))),
+            Ok(Admitted::Earlier(earlier)) => Ok(Admission::Earlier(earlier)),
+            Ok(Admitted::TooMany) => Err(SessionError::TooMany(max)),
+            Ok(Admitted::Fenced) => Err(SessionError::Fenced),
+            Err(error) => Err(error.into()),
+        };
+        lock(&shared.active).remove(&row.session_id);
+        lock(&live.row).end_reason = Some(EndReason::NotMade.as_str().to_owned());
+        refused
+    }
+
+    /// Gives a new session its sandbox. Without one it ends, unless somebody
+    /// else who asked for it was luckier.
+    async fn first_use(
+        &self,
+        caller: &Caller,
+        live: Arc<LiveSession>,
+    ) -> Result<Gotten, SessionError> {
+        let session_id = lock(&live.row).session_id;
         match self.acquire(caller, session_id).await {
             Ok(acquired) => Ok(Gotten {
                 session: acquired.session,
@@ -102,19 +133,22 @@ impl Sessions {
                 recovered: None,
             }),
             Err(error) => {
-                lock(&shared.active).remove(&session_id);
-                let end = SessionEnd {
-                    at_ms: crate::identity::now_ms(),
-                    reason: EndReason::NotMade.as_str(),
-                };
-                let ending = shared.database.end_session(&shared.fence, session_id, end);
-                if let Err(error) = ending.await {
-                    tracing::warn!("a session without a sandbox is not ended: {error}");
+                match self.shared.finish(&live, EndReason::NotMade).await {
+                    Ok(()) | Err(SessionError::Ended(_)) => {}
+                    Err(error) => {
+                        tracing::warn!("a session without a sandbox is not ended: {error}");
+                    }
                 }
                 Err(error)
             }
         }
     }
+}
+
+/// What became of a session that was asked for.
+enum Admission {
+    New(Arc<LiveSession>),
+    Earlier(Box<Session>),
 }
 
 /// How long its sandbox may live: the rest of the session, or as long as any may.

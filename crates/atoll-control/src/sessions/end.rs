@@ -24,6 +24,8 @@ const AT_ONCE: usize = 8;
 const USE_WRITTEN_MS: i64 = 60_000;
 /// How long it is known how a session ended.
 const ENDED_KEPT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+/// Sessions of one tenant of which it is known how they ended, at most.
+const ENDED_MAX: usize = 10_000;
 /// Sandboxes that are looked at in one go.
 const PAGE: usize = 100;
 
@@ -119,16 +121,22 @@ impl Sessions {
             .filter(|live| is_of_task(&lock(&live.row)))
             .cloned()
             .collect();
-        for live in &sessions {
-            let row = live.row();
-            completed.sessions.push(row.session_id.to_string());
-            completed.sandboxes.extend(row.sandbox_id);
-        }
         let mut ends = futures_util::stream::iter(sessions)
-            .map(|live| self.finish(live, EndReason::TaskCompleted))
+            .map(|live| async move {
+                let ended = self.finish(Arc::clone(&live), EndReason::TaskCompleted);
+                (ended.await, live.row())
+            })
             .buffer_unordered(AT_ONCE);
-        while let Some(ended) = ends.next().await {
-            ended?;
+        while let Some((ended, row)) = ends.next().await {
+            match ended {
+                Ok(()) => {
+                    completed.sessions.push(row.session_id.to_string());
+                    completed.sandboxes.extend(row.sandbox_id);
+                }
+                // Somebody else was faster.
+                Err(SessionError::Ended(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
         drop(ends);
         self.end_sandboxes(caller, task, &mut completed).await?;
@@ -176,7 +184,11 @@ impl Sessions {
 
     /// Ends a session: written first, then done. In a task of its own, so that
     /// who hangs up half-way leaves nothing half ended.
-    async fn finish(&self, live: Arc<LiveSession>, reason: EndReason) -> Result<(), SessionError> {
+    pub(super) async fn finish(
+        &self,
+        live: Arc<LiveSession>,
+        reason: EndReason,
+    ) -> Result<(), SessionError> {
         let shared = Arc::clone(&self.shared);
         let ending = tokio::spawn(async move { shared.finish(&live, reason).await });
         ending.await.unwrap_or(Err(SessionError::Fenced))
@@ -196,7 +208,8 @@ impl Sessions {
 
     async fn forget(&self) {
         let before_ms = now_ms() - ENDED_KEPT_MS;
-        if let Err(error) = self.shared.database.forget_sessions(before_ms).await {
+        let database = &self.shared.database;
+        if let Err(error) = database.forget_sessions(before_ms, ENDED_MAX).await {
             tracing::warn!("sessions that ended are not forgotten: {error}");
         }
     }
@@ -204,16 +217,23 @@ impl Sessions {
     async fn sweep(&self, now_ms: i64) {
         let shared = &self.shared;
         let active: Vec<Arc<LiveSession>> = lock(&shared.active).values().cloned().collect();
-        for live in active {
+        // One that is slow to end keeps the others from nothing.
+        let looks = futures_util::stream::iter(active);
+        let look = |live: Arc<LiveSession>| async move {
+            shared.touch_if_busy(&live);
             let row = live.row();
             if let Some(reason) = due(&row, now_ms) {
-                if let Err(error) = self.finish(live, reason).await {
-                    tracing::warn!("session {} should end: {error}", row.session_id);
+                match self.finish(live, reason).await {
+                    Ok(()) | Err(SessionError::Ended(_)) => {}
+                    Err(error) => {
+                        tracing::warn!("session {} should end: {error}", row.session_id);
+                    }
                 }
             } else {
                 shared.note_use(&live, &row).await;
             }
-        }
+        };
+        looks.for_each_concurrent(AT_ONCE, look).await;
     }
 }
 
@@ -229,7 +249,19 @@ fn due(row: &Session, now_ms: i64) -> Option<EndReason> {
 }
 
 impl Shared {
-    async fn finish(&self, live: &LiveSession, reason: EndReason) -> Result<(), SessionError> {
+    /// What runs in its sandbox is a use of it.
+    fn touch_if_busy(&self, live: &LiveSession) {
+        let sandbox = lock(&live.row).sandbox_id.clone();
+        if sandbox.is_some_and(|sandbox| self.places.is_busy(&sandbox)) {
+            live.touch();
+        }
+    }
+
+    pub(super) async fn finish(
+        &self,
+        live: &LiveSession,
+        reason: EndReason,
+    ) -> Result<(), SessionError> {
         let _gate = live.gate.lock().await;
         let row = live.row();
         if let Some(reason) = row.end_reason {
@@ -237,6 +269,10 @@ impl Shared {
         }
         // Somebody may have used it while this waited.
         if reason == EndReason::Idle && due(&row, now_ms()) != Some(reason) {
+            return Ok(());
+        }
+        // Somebody else who asked for it gave it a sandbox.
+        if reason == EndReason::NotMade && row.sandbox_id.is_some() {
             return Ok(());
         }
         let end = SessionEnd {

@@ -2,7 +2,7 @@
 
 use atoll_store::db::DatabaseError;
 
-use crate::executions::Attempt;
+use crate::executions::{AGENTS_MAX, Attempt};
 use crate::identity::SealError;
 use crate::lifecycle::{CreateError, OperationError};
 
@@ -21,6 +21,12 @@ pub enum SessionError {
     /// The agent has as many as it may.
     #[error("the agent has {0} sessions, which is the most there may be at once")]
     TooMany(usize),
+    /// As many agents as may be were let in.
+    #[error("{AGENTS_MAX} agents were let in, which is the most there may be")]
+    TooManyAgents,
+    /// Its sandbox is there, and cannot be used now.
+    #[error("the sandbox of the session is there, and does not take commands: {0}")]
+    Asleep(String),
     /// It cannot be like that.
     #[error("{0}")]
     Invalid(String),

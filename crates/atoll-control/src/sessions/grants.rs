@@ -3,7 +3,7 @@
 use atoll_store::db::{GrantedObject, SessionId};
 
 use super::{SessionError, Sessions};
-use crate::executions::is_own;
+use crate::executions::{AGENTS_MAX, is_own};
 use crate::identity::{Caller, now_ms};
 
 impl Sessions {
@@ -20,11 +20,16 @@ impl Sessions {
         self.own(caller, id).await?;
         let (shared, text) = (&self.shared, id.to_string());
         let object = GrantedObject::Session(&text);
-        let granting =
-            shared
-                .database
-                .grant_to_agent(&shared.fence, caller.tenant, object, agent, now_ms());
-        Ok(granting.await?)
+        let (fence, tenant) = (&shared.fence, caller.tenant);
+        let granted = shared
+            .database
+            .grant_to_agent(fence, tenant, object, agent, now_ms(), AGENTS_MAX)
+            .await?;
+        if granted {
+            Ok(())
+        } else {
+            Err(SessionError::TooManyAgents)
+        }
     }
 
     /// Takes that back.

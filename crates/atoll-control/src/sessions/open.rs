@@ -22,7 +22,13 @@ impl Sessions {
         settings: SessionSettings,
     ) -> Result<Self, DatabaseError> {
         let active = database.active_sessions().await?.into_iter();
-        let active = active.map(|row| (row.session_id, Arc::new(LiveSession::new(row))));
+        let active = active.map(|row| {
+            let (id, live) = (row.session_id, LiveSession::new(row));
+            // The last use is written now and then, and while there was no server
+            // nobody could use it.
+            live.touch();
+            (id, Arc::new(live))
+        });
         let shared = Shared {
             places,
             fence,

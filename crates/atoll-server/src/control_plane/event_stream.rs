@@ -185,7 +185,7 @@ pub(super) async fn open(plane: Plane, caller: Caller, query: EventQuery) -> Ans
 }
 
 /// Waits until the server wants no more requests.
-async fn stopped(mut readiness: watch::Receiver<bool>) {
+pub(super) async fn stopped(mut readiness: watch::Receiver<bool>) {
     // An error says that the server is gone.
     let _ = readiness.wait_for(|is_ready| !is_ready).await;
 }

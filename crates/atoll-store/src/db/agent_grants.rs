@@ -1,6 +1,6 @@
 //! Agents that may use what belongs to another agent of the same tenant.
 
-use super::{Database, DatabaseError, Fence, TenantId, read, write};
+use super::{Database, DatabaseError, Fence, TenantId, read, transaction, write};
 
 /// What an agent can be let into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,8 @@ impl<'a> GrantedObject<'a> {
 }
 
 impl Database {
-    /// Lets an agent in. Doing so twice is doing so once.
+    /// Lets an agent in, unless `agents_max` others are; whether it is now.
+    /// Doing so twice is doing so once.
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -38,8 +39,23 @@ impl Database {
         object: GrantedObject<'_>,
         agent: &str,
         now_ms: i64,
-    ) -> Result<(), DatabaseError> {
-        write!(self, |pool| {
+        agents_max: usize,
+    ) -> Result<bool, DatabaseError> {
+        let agents_max = i64::try_from(agents_max).unwrap_or(i64::MAX);
+        Ok(transaction!(self, |transaction| 'granted: {
+            let others: i64 = sqlx::query_scalar(
+                "SELECT COUNT(*) FROM agent_grants
+                 WHERE tenant_id = $1 AND kind = $2 AND object_id = $3 AND agent_id <> $4",
+            )
+            .bind(tenant.to_string())
+            .bind(object.kind())
+            .bind(object.id())
+            .bind(agent)
+            .fetch_one(&mut *transaction)
+            .await?;
+            if others >= agents_max {
+                break 'granted false;
+            }
             sqlx::query(
                 "INSERT INTO agent_grants
                    (tenant_id, kind, object_id, agent_id, created_at_ms, node_id, epoch)
@@ -53,10 +69,10 @@ impl Database {
             .bind(now_ms)
             .bind(fence.node.as_str())
             .bind(fence.epoch)
-            .execute(pool)
+            .execute(&mut *transaction)
             .await?;
-        });
-        Ok(())
+            true
+        }))
     }
 
     /// Lets an agent in no more; whether it was.

@@ -284,7 +284,7 @@ impl Database {
         Ok(changed > 0)
     }
 
-    /// Ends a session; whether it had not ended before.
+    /// Ends a session, and forgets its secrets; whether it had not ended before.
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -295,7 +295,7 @@ impl Database {
         end: SessionEnd<'_>,
     ) -> Result<bool, DatabaseError> {
         let changed = write!(self, |pool| sqlx::query(
-            "UPDATE sessions SET ended_at_ms = $2, end_reason = $3, epoch = $5
+            "UPDATE sessions SET ended_at_ms = $2, end_reason = $3, sealed = '', epoch = $5
              WHERE session_id = $1 AND node_id = $4 AND ended_at_ms IS NULL
                AND EXISTS (SELECT 1 FROM nodes WHERE node_id = $4 AND epoch = $5)"
         )
@@ -310,18 +310,45 @@ impl Database {
         Ok(changed > 0)
     }
 
-    /// Deletes sessions that ended before `before_ms`, and what was granted of
-    /// them and of sandboxes that are gone; how many sessions that were.
+    /// Deletes sessions that ended before `before_ms`, and of each tenant those
+    /// that ended first where more than `per_tenant` have; with them what was granted
+    /// of them, and of sandboxes that are gone. How many sessions that were.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub async fn forget_sessions(&self, before_ms: i64) -> Result<u64, DatabaseError> {
+    pub async fn forget_sessions(
+        &self,
+        before_ms: i64,
+        per_tenant: usize,
+    ) -> Result<u64, DatabaseError> {
+        let kept = i64::try_from(per_tenant).unwrap_or(i64::MAX);
         Ok(transaction!(self, |transaction| {
-            let sessions = sqlx::query("DELETE FROM sessions WHERE ended_at_ms < $1")
+            let mut sessions = sqlx::query("DELETE FROM sessions WHERE ended_at_ms < $1")
                 .bind(before_ms)
                 .execute(&mut *transaction)
                 .await?
                 .rows_affected();
+            let crowded: Vec<String> = sqlx::query_scalar(
+                "SELECT tenant_id FROM sessions WHERE ended_at_ms IS NOT NULL
+                 GROUP BY tenant_id HAVING COUNT(*) > $1",
+            )
+            .bind(kept)
+            .fetch_all(&mut *transaction)
+            .await?;
+            for tenant in crowded {
+                sessions += sqlx::query(
+                    "DELETE FROM sessions WHERE session_id IN
+                       (SELECT session_id FROM sessions
+                        WHERE tenant_id = $1 AND ended_at_ms IS NOT NULL
+                        ORDER BY ended_at_ms DESC, session_id DESC LIMIT $3 OFFSET $2)",
+                )
+                .bind(tenant)
+                .bind(kept)
+                .bind(i64::MAX)
+                .execute(&mut *transaction)
+                .await?
+                .rows_affected();
+            }
             sqlx::query(
                 "DELETE FROM agent_grants
                  WHERE (kind = 'session' AND object_id NOT IN (SELECT session_id FROM sessions))

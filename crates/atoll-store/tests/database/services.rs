@@ -147,7 +147,12 @@ pub(crate) async fn an_agent_has_one_session_per_task_and_only_so_many(fixture: 
         .await
         .unwrap();
     assert_eq!(ended.sessions.len(), 2);
-    assert_eq!(database.forget_sessions(NOW + 2).await.unwrap(), 2);
+    for ended in &ended.sessions {
+        assert_eq!(ended.sealed, "", "secrets go with the session");
+    }
+    // What ended last stays, where there are too many.
+    assert_eq!(database.forget_sessions(NOW, 1).await.unwrap(), 1);
+    assert_eq!(database.forget_sessions(NOW + 2, 9).await.unwrap(), 1);
     assert_eq!(
         database.session(tenant, first.session_id).await.unwrap(),
         None
@@ -167,16 +172,18 @@ pub(crate) async fn grants_are_of_a_tenant_and_go_with_what_they_open(fixture: &
         GrantedObject::Session(&id),
     ] {
         for _ in 0..2 {
-            let granting = database.grant_to_agent(&fence, tenant, object, "friend", NOW);
-            granting.await.unwrap();
+            let granting = database.grant_to_agent(&fence, tenant, object, "friend", NOW, 1);
+            assert!(granting.await.unwrap());
         }
+        let one_more = database.grant_to_agent(&fence, tenant, object, "other", NOW, 1);
+        assert!(!one_more.await.unwrap(), "so many, and no more");
         let agents = database.agents_let_into(tenant, object).await.unwrap();
         assert_eq!(agents, ["friend"]);
         let stranger = fixture.tenant("b").await;
         let others = database.agents_let_into(stranger, object).await.unwrap();
         assert!(others.is_empty());
     }
-    database.forget_sessions(NOW).await.unwrap();
+    database.forget_sessions(NOW, 9).await.unwrap();
     let gone = GrantedObject::Sandbox("gone");
     assert!(
         database

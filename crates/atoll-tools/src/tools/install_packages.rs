@@ -106,6 +106,8 @@ fn check(packages: &[String]) -> Result<(), ToolError> {
     for name in packages {
         let is_name = (1..=NAME_CHARS_MAX).contains(&name.len())
             && !name.starts_with(['-', '.', '/'])
+            // With which apt takes a package away.
+            && !name.ends_with('-')
             && name
                 .chars()
                 .all(|char| char.is_ascii_graphic() && !"'\"`$;&|\\*?(){}".contains(char));
@@ -175,6 +177,7 @@ mod tests {
             "a;b",
             "$(id)",
             "./here",
+            "sudo-",
             "/etc",
             "a\nb",
         ] {

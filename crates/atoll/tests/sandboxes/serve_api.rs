@@ -184,10 +184,17 @@ fn files_and_processes_are_reached() {
             ErrorCode::NotFound,
         );
     }
-    fails(
-        &server.ask("GET", &at(&id, "files/stat"), None),
-        ErrorCode::InvalidRequest,
-    );
+    for what in [
+        "files/stat",
+        "files/stat?path=/tmp/d&user=nobody-here",
+        "files/content?path=/tmp/d/a.txt&user=nobody-here",
+        "download?path=/tmp/d/a.txt&user=nobody-here",
+    ] {
+        fails(
+            &server.ask("GET", &at(&id, what), None),
+            ErrorCode::InvalidRequest,
+        );
+    }
 
     let body = json!({"command": "while read line; do echo got $line; done; echo over"});
     let process = server

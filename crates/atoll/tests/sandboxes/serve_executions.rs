@@ -74,6 +74,12 @@ fn outcomes_say_what_happened() {
             "TIMEOUT",
             "failed",
         ),
+        // Also where it is over before anybody heard of it.
+        (
+            json!({"command": "sleep 100", "timeout_ms": 1}),
+            "TIMEOUT",
+            "failed",
+        ),
         (
             json!({"code": "import time; time.sleep(100)", "timeout_ms": 300}),
             "TIMEOUT",

@@ -32,7 +32,7 @@ fn end(server: &Server, id: &str) -> (String, String) {
 }
 
 /// The monitor of a sandbox, as the host numbers it.
-fn monitor_of(server: &Server, id: &str) -> Pid {
+pub(crate) fn monitor_of(server: &Server, id: &str) -> Pid {
     let lease = server.home.leases().into_iter();
     let mut lease = lease.filter(|lease| lease["sandbox"] == id);
     let pid = lease.next().unwrap()["owner"]["pid"].as_i64().unwrap();

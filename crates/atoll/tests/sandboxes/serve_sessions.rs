@@ -10,17 +10,17 @@ use super::serve_api::{ask_as_agent, fails, text};
 use crate::harness::server::Server;
 use crate::harness::{eventually, init_of, second_home};
 
-fn session(server: &Server, body: Value) -> Value {
+pub(crate) fn session(server: &Server, body: Value) -> Value {
     server
         .ask("POST", "/api/v1/sessions", Some(body))
         .expect(201)
 }
 
-fn id(session: &Value) -> &str {
+pub(crate) fn id(session: &Value) -> &str {
     text(session, "session_id")
 }
 
-fn run(server: &Server, session: &str, body: Value) -> Value {
+pub(crate) fn run(server: &Server, session: &str, body: Value) -> Value {
     let target = format!("/api/v1/sessions/{session}/execute");
     server.ask("POST", &target, Some(body)).expect(200)
 }

@@ -81,6 +81,7 @@ fn packages_are_names_and_never_options_or_places() {
         "$(a)",
         "git+https://a/b",
         "../a",
+        "sudo-",
         "./a",
         "a\n",
     ] {

@@ -2,28 +2,42 @@
 //! `error`, `dropped`, `end`. Events have numbers as ids; who comes back with
 //! `Last-Event-ID` gets what follows.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_control::executions::{ExecutionState, Followed, Follower, LiveExecution};
+use atoll_control::identity::Caller;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, header};
 use serde::Serialize;
 use serde_json::json;
+use tokio::time::{Instant, sleep_until};
 
 use super::super::Plane;
+use super::super::event_stream::stopped;
+use super::executions::may_see;
+use super::identity::{Requester, lifeline};
+use super::problem::Problem;
 use super::wire::RecoveredBody;
 use super::wire_execution::ExecutionBody;
 
 /// Time between two signs of life.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How often it is looked whether the agent of a reader may still see it.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Somebody who reads events.
 struct Reader {
     follower: Follower,
     plane: Plane,
-    key: String,
+    caller: Caller,
+    live: Arc<LiveExecution>,
+    /// Resolves when the key is over, or the server stops.
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// When it is looked at the agent's rights again.
+    look_at: Instant,
     /// Told before anything else.
     recovered: Option<RecoveredBody>,
     is_over: bool,
@@ -31,7 +45,7 @@ struct Reader {
 
 impl Reader {
     /// The next piece of the stream; none after the last event, or when the
-    /// key is not valid any more.
+    /// reader has to go, however much there is to read.
     async fn next(&mut self) -> Option<String> {
         if self.is_over {
             return None;
@@ -39,11 +53,21 @@ impl Reader {
         if let Some(recovered) = self.recovered.take() {
             return Some(event("recovered", None, &recovered));
         }
-        let Ok(followed) = tokio::time::timeout(KEEPALIVE, self.follower.next()).await else {
-            return match self.plane.keys.authenticate(&self.key).await {
-                Ok(_) => Some(": still there\n\n".to_owned()),
-                Err(_) => None,
-            };
+        let alive_at = Instant::now() + KEEPALIVE;
+        let followed = loop {
+            if Instant::now() >= self.look_at {
+                if !may_stay(&self.plane, &self.caller, &self.live).await {
+                    return None;
+                }
+                self.look_at = Instant::now() + LOOK_EVERY;
+            }
+            tokio::select! {
+                biased;
+                () = &mut self.over => return None,
+                followed = self.follower.next() => break followed,
+                () = sleep_until(alive_at) => return Some(": still there\n\n".to_owned()),
+                () = sleep_until(self.look_at) => {}
+            }
         };
         match followed? {
             Followed::Dropped { first, last } => {
@@ -59,18 +83,42 @@ impl Reader {
     }
 }
 
+/// Whether an agent may still see what it reads. What cannot be looked up now
+/// is looked up again.
+async fn may_stay(plane: &Plane, caller: &Caller, live: &LiveExecution) -> bool {
+    match may_see(plane, caller, &live.row()).await {
+        Ok(may) => may,
+        Err(error) => {
+            tracing::warn!("whether a reader may stay is not known: {error}");
+            true
+        }
+    }
+}
+
 /// Events of an execution after the one with the number `after`.
-pub(super) fn stream(
+pub(super) async fn stream(
     plane: &Plane,
-    key: &str,
+    requester: &Requester,
     live: &Arc<LiveExecution>,
     after: u64,
     recovered: Option<RecoveredBody>,
-) -> Response {
+) -> Result<Response, Problem> {
+    let caller = requester.caller.clone();
+    let lifeline = lifeline(plane, requester).await?;
+    let stopping = plane.readiness.subscribe();
+    let over = Box::pin(async move {
+        tokio::select! {
+            _ = lifeline.broken() => {}
+            () = stopped(stopping) => {}
+        }
+    });
     let reader = Reader {
         follower: live.events().follow(after),
         plane: Arc::clone(plane),
-        key: key.to_owned(),
+        caller,
+        live: Arc::clone(live),
+        over,
+        look_at: Instant::now() + LOOK_EVERY,
         recovered,
         is_over: false,
     };
@@ -78,7 +126,7 @@ pub(super) fn stream(
         let piece = reader.next().await?;
         Some((Ok::<_, std::convert::Infallible>(piece), reader))
     });
-    answer(Body::from_stream(pieces))
+    Ok(answer(Body::from_stream(pieces)))
 }
 
 /// The only event of an execution whose others are not here any more.

@@ -88,7 +88,7 @@ async fn run(
             }
             Ok(response)
         }
-        Mode::Stream => Ok(events::stream(plane, &requester.key, &live, 0, recovered)),
+        Mode::Stream => events::stream(plane, requester, &live, 0, recovered).await,
     }
 }
 

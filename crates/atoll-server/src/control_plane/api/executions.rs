@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use atoll_control::executions::{ExecutionState, may_use};
-use atoll_store::db::{ExecutionId, ExecutionQuery, ExecutionStatus, GrantedObject};
+use atoll_control::executions::{ExecutionState, LiveExecution, may_use};
+use atoll_control::identity::Caller;
+use atoll_store::db::{
+    DatabaseError, Execution, ExecutionId, ExecutionQuery, ExecutionStatus, GrantedObject,
+};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -80,10 +83,27 @@ pub(in super::super) async fn follow(
             Some(text.parse().map_err(|_| wrong("Last-Event-ID", text))?)
         }
     };
-    Ok(match plane.executions.live(&requester.caller, id) {
-        Some(live) => events::stream(&plane, &requester.key, &live, after.unwrap_or(0), None),
-        None => events::only_the_end(state),
-    })
+    match plane.executions.live(&requester.caller, id) {
+        Some(live) => {
+            let after = number_of(&live, "Last-Event-ID", after)?;
+            events::stream(&plane, &requester, &live, after, None).await
+        }
+        None => Ok(events::only_the_end(state)),
+    }
+}
+
+/// The number of an event that somebody has seen; before all of them, if none.
+/// One that was not given out is of something else: what follows it is not here.
+pub(super) fn number_of(
+    live: &LiveExecution,
+    name: &str,
+    number: Option<u64>,
+) -> Result<u64, Problem> {
+    let number = number.unwrap_or(0);
+    if number > live.events().newest() {
+        return Err(wrong(name, &number.to_string()));
+    }
+    Ok(number)
 }
 
 /// Ends it, and answers when it has ended.
@@ -118,17 +138,85 @@ pub(super) async fn find(
     let caller = &requester.caller;
     let found = plane.executions.get(caller, id).await?;
     let state = found.ok_or_else(|| Problem::not_found("execution"))?;
-    let row = &state.execution;
-    let object = match &row.session_id {
-        Some(session) => GrantedObject::Session(session),
-        None => GrantedObject::Sandbox(&row.sandbox_id),
-    };
-    if may_use(&plane.database, caller, row.agent_id.as_deref(), object).await? {
+    if may_see(plane, caller, &state.execution).await? {
         Ok(state)
     } else {
         let message = "the execution belongs to another agent";
         Err(Problem::new(ErrorCode::Forbidden, message))
     }
+}
+
+/// Whether `caller` may see an execution: its own, and what runs where it may
+/// work. What an agent runs in a place of another is out of its sight as soon as it
+/// is shut out there; afterwards it is part of its history.
+pub(super) async fn may_see(
+    plane: &Plane,
+    caller: &Caller,
+    row: &Execution,
+) -> Result<bool, DatabaseError> {
+    let Some(agent) = &caller.agent_id else {
+        return Ok(true);
+    };
+    let is_own = row.agent_id.as_ref() == Some(agent);
+    if is_own && row.status != ExecutionStatus::Running {
+        return Ok(true);
+    }
+    let (owner, object) = match &row.session_id {
+        Some(session) => {
+            let object = GrantedObject::Session(session);
+            (owner_of_session(plane, caller, session).await?, object)
+        }
+        None => {
+            let object = GrantedObject::Sandbox(&row.sandbox_id);
+            let owner = owner_of_sandbox(plane, caller, &row.sandbox_id).await?;
+            (owner, object)
+        }
+    };
+    match owner {
+        Owner::Agent(owner) => may_use(&plane.database, caller, Some(&owner), object).await,
+        // Of everybody, and of nobody in particular: so is what names no agent.
+        Owner::Tenant => Ok(is_own || row.agent_id.is_none()),
+        Owner::Unknown => Ok(is_own),
+    }
+}
+
+/// Whose the place of an execution is.
+enum Owner {
+    Agent(String),
+    Tenant,
+    /// It is gone for so long that nobody knows.
+    Unknown,
+}
+
+async fn owner_of_session(
+    plane: &Plane,
+    caller: &Caller,
+    session: &str,
+) -> Result<Owner, DatabaseError> {
+    let Ok(id) = session.parse() else {
+        return Ok(Owner::Unknown);
+    };
+    let session = plane.database.session(caller.tenant, id).await?;
+    Ok(session.map_or(Owner::Unknown, |session| Owner::Agent(session.agent_id)))
+}
+
+async fn owner_of_sandbox(
+    plane: &Plane,
+    caller: &Caller,
+    sandbox: &str,
+) -> Result<Owner, DatabaseError> {
+    let owner = match plane.database.sandbox(caller.tenant, sandbox).await? {
+        Some(row) => Some(row.agent_id),
+        None => {
+            let stone = plane.database.tombstone(caller.tenant, sandbox).await?;
+            stone.map(|stone| stone.agent_id)
+        }
+    };
+    Ok(match owner {
+        Some(Some(agent)) => Owner::Agent(agent),
+        Some(None) => Owner::Tenant,
+        None => Owner::Unknown,
+    })
 }
 
 /// What cannot be an id is one that nobody has.

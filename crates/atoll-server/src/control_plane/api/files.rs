@@ -11,7 +11,8 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::TryStreamExt as _;
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use http::{HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,12 +21,12 @@ use tokio_util::io::{ReaderStream, StreamReader};
 
 use super::super::Plane;
 use super::super::moment::rfc3339;
-use super::identity::Requester;
+use super::identity::{Requester, lifeline};
 use super::problem::Problem;
 use super::request::{Body, Named, Params, file_path};
 
 /// Bytes of a file that come in JSON, at most.
-const CONTENT_BYTES_MAX: u64 = 1024 * 1024;
+const CONTENT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a file that is passed on in one piece.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Levels of a list, at most.
@@ -212,20 +213,41 @@ pub(in super::super) async fn read_file(
     let size = guest.stat(path, user).await?.size;
     let mut bytes = Vec::new();
     let reader = guest.read_file(path, user).await?;
-    let reading = reader.take(CONTENT_BYTES_MAX).read_to_end(&mut bytes).await;
-    reading.map_err(broken)?;
+    // One byte more tells whether there is more, whatever size it says it has.
+    let mut reader = reader.take(CONTENT_BYTES_MAX as u64 + 1);
+    reader.read_to_end(&mut bytes).await.map_err(broken)?;
     let read = bytes.len() as u64;
-    let (content, encoding) = match String::from_utf8(bytes) {
-        Ok(text) => (text, Encoding::Utf8),
-        Err(other) => (STANDARD.encode(other.into_bytes()), Encoding::Base64),
-    };
+    let truncated = bytes.len() > CONTENT_BYTES_MAX;
+    let (content, encoding) = shown(bytes);
     Ok(Json(FileContent {
         path: path.to_owned(),
         content,
         encoding,
         size: size.max(read),
-        truncated: read == CONTENT_BYTES_MAX && size > read,
+        truncated,
     }))
+}
+
+/// The beginning of a file as it is shown: as text, if it is one as far as it goes.
+fn shown(mut bytes: Vec<u8>) -> (String, Encoding) {
+    let is_cut = bytes.len() > CONTENT_BYTES_MAX;
+    bytes.truncate(CONTENT_BYTES_MAX);
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, Encoding::Utf8),
+        Err(error) => {
+            let whole = error.utf8_error().valid_up_to();
+            let is_half = is_cut && error.utf8_error().error_len().is_none();
+            let mut bytes = error.into_bytes();
+            if is_half {
+                // The rest of a character is in what was cut off.
+                bytes.truncate(whole);
+            }
+            match String::from_utf8(bytes) {
+                Ok(text) => (text, Encoding::Utf8),
+                Err(other) => (STANDARD.encode(other.into_bytes()), Encoding::Base64),
+            }
+        }
+    }
 }
 
 pub(in super::super) async fn write_file(
@@ -263,7 +285,8 @@ pub(in super::super) async fn upload(
     let place = place(&plane, &requester, &id).await?;
     let (path, user) = (params.path()?, params.text("user"));
     let body = request.into_body().into_data_stream();
-    let body = StreamReader::new(body.map_err(std::io::Error::other));
+    let body = while_allowed(&plane, &requester, body.map_err(std::io::Error::other)).await?;
+    let body = StreamReader::new(body);
     let guest = place.sandbox.live.guest();
     guest.write_file(path, user, Box::pin(body)).await?;
     Ok((
@@ -283,6 +306,7 @@ pub(in super::super) async fn download(
     let guest = place.sandbox.live.guest();
     let reader = guest.read_file(params.path()?, params.text("user")).await?;
     let pieces = ReaderStream::with_capacity(reader, PIECE_BYTES);
+    let pieces = while_allowed(&plane, &requester, pieces).await?;
     let mut response = HttpBody::from_stream(pieces).into_response();
     let headers = response.headers_mut();
     for (name, value) in [
@@ -296,10 +320,60 @@ pub(in super::super) async fn download(
     Ok(response)
 }
 
+/// Bytes on their way, for as long as the key is valid: they break off with it.
+async fn while_allowed<S>(
+    plane: &Plane,
+    requester: &Requester,
+    bytes: S,
+) -> Result<impl Stream<Item = std::io::Result<Bytes>> + Send + use<S>, Problem>
+where
+    S: Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+{
+    let over = Box::pin(lifeline(plane, requester).await?.broken());
+    let state = (Box::pin(bytes), over, false);
+    Ok(stream::unfold(
+        state,
+        |(mut bytes, mut over, is_over)| async move {
+            if is_over {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                _ = &mut over => {
+                    let error = std::io::Error::other("the key is not valid any more");
+                    Some((Err(error), (bytes, over, true)))
+                }
+                piece = bytes.next() => Some((piece?, (bytes, over, false))),
+            }
+        },
+    ))
+}
+
 /// What a reader of a file failed with.
 fn broken(error: std::io::Error) -> Problem {
     match error.downcast::<GuestError>() {
         Ok(error) => error.into(),
         Err(error) => GuestError::Disconnected(error.to_string()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_text_wherever_it_is_cut() {
+        let mut long = vec![b'a'; CONTENT_BYTES_MAX - 1];
+        long.extend("ü".as_bytes());
+        let (text, encoding) = shown(long.clone());
+        assert_eq!(
+            (text.len(), encoding),
+            (CONTENT_BYTES_MAX - 1, Encoding::Utf8)
+        );
+        // Half a character at the end of a whole file is none.
+        let half = vec![b'a', 0xc3];
+        assert_eq!(shown(half).1, Encoding::Base64);
+        long[0] = 0xff;
+        assert_eq!(shown(long).1, Encoding::Base64);
     }
 }

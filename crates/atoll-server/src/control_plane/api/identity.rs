@@ -1,6 +1,6 @@
 //! Who asks, and the id by which a request is found in the log.
 
-use atoll_control::identity::{AuthenticationError, Caller};
+use atoll_control::identity::{AuthenticationError, Caller, GrantError, KeyLifeline};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -49,8 +49,6 @@ pub(in super::super) async fn with_request_id(request: Request, next: Next) -> R
 #[derive(Debug, Clone)]
 pub(in super::super) struct Requester {
     pub(super) caller: Caller,
-    /// The key as it was presented.
-    pub(super) key: String,
 }
 
 /// Lets a request through that carries a valid key.
@@ -76,7 +74,7 @@ pub(in super::super) async fn authenticate(
         (Err(problem), _) | (_, Err(problem)) => return problem.into_response(),
     };
     let caller = caller.on_behalf_of(agent, task);
-    request.extensions_mut().insert(Requester { caller, key });
+    request.extensions_mut().insert(Requester { caller });
     next.run(request).await
 }
 
@@ -94,6 +92,18 @@ fn name_in(request: &Request, name: &str) -> Result<Option<String>, Problem> {
         _ => Err(Problem::invalid(format!(
             "the header '{name}' comes once, with 1 to {NAME_LEN_MAX} characters"
         ))),
+    }
+}
+
+/// Tells when the key of a requester is over, for what takes long.
+pub(super) async fn lifeline(plane: &Plane, requester: &Requester) -> Result<KeyLifeline, Problem> {
+    match plane.lifecycle.follow_events(&requester.caller).await {
+        Ok((_, lifeline)) => Ok(lifeline),
+        Err(GrantError::NotFound) => Err(Problem::new(
+            ErrorCode::Unauthorized,
+            "the key is not valid",
+        )),
+        Err(GrantError::Database(error)) => Err(error.into()),
     }
 }
 

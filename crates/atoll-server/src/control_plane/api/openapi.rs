@@ -85,6 +85,7 @@ fn describe(operation: &Operation, generator: &mut SchemaGenerator, error: &Valu
     let parameters: Vec<Value> = path_parameters(operation.path)
         .chain(operation.query.iter().map(query_parameter))
         .chain(agent_headers(operation))
+        .chain(own_headers(operation))
         .collect();
     let mut described = json!({
         "operationId": operation.id,
@@ -222,6 +223,32 @@ fn query_parameter(param: &Param) -> Value {
     json!({
         "name": param.name, "in": "query", "required": param.kind == "path",
         "description": param.what, "schema": schema,
+    })
+}
+
+/// Headers that mean something to one operation.
+const OWN_HEADERS: &[(&str, &str, &str, &str)] = &[
+    (
+        "createSandbox",
+        "Idempotency-Key",
+        "^[a-z0-9-]{1,255}$",
+        "Asking again with the same key within a day gives the same sandbox",
+    ),
+    (
+        "followExecution",
+        "Last-Event-ID",
+        "^[0-9]{1,19}$",
+        "The number of the last event that was seen",
+    ),
+];
+
+fn own_headers(operation: &Operation) -> impl Iterator<Item = Value> {
+    let own = OWN_HEADERS.iter().filter(|(id, ..)| *id == operation.id);
+    own.map(|(_, name, pattern, what)| {
+        json!({
+            "name": name, "in": "header", "required": false, "description": what,
+            "schema": {"type": "string", "pattern": pattern},
+        })
     })
 }
 

@@ -242,7 +242,7 @@ operations! {
     POST "/api/v1/sandboxes/{sandbox}/grants" "grantSandbox" "grants" "Let another agent use a sandbox" {
         body: Some(Sent::Json(schema::<NewGrant>)),
         answers: &[(204, "It may", Sent::Nothing)],
-        errors: &[Forbidden, NotFound],
+        errors: &[Forbidden, NotFound, QuotaExceeded],
     }
     DELETE "/api/v1/sandboxes/{sandbox}/grants/{agent}" "revokeSandbox" "grants" "Let it no more" {
         answers: &[(204, "It may not", Sent::Nothing)],
@@ -284,7 +284,7 @@ operations! {
     POST "/api/v1/sessions/{session}/grants" "grantSession" "grants" "Let another agent use a session" {
         body: Some(Sent::Json(schema::<NewGrant>)),
         answers: &[(204, "It may", Sent::Nothing)],
-        errors: &[Forbidden, NotFound],
+        errors: &[Forbidden, NotFound, QuotaExceeded],
     }
     DELETE "/api/v1/sessions/{session}/grants/{agent}" "revokeSession" "grants" "Let it no more" {
         answers: &[(204, "It may not", Sent::Nothing)],
@@ -292,7 +292,7 @@ operations! {
     }
     POST "/api/v1/tasks/{task}/complete" "completeTask" "sessions" "End everything that belongs to a task" {
         answers: &[(200, "What ended", Sent::Json(schema::<CompletedTask>))],
-        errors: &[ServerUnavailable, SessionEnded],
+        errors: &[ServerUnavailable],
     }
     GET "/api/v1/executions" "listExecutions" "executions" "The history of executions" {
         query: &[

@@ -178,6 +178,7 @@ impl From<PlaceError> for Problem {
             PlaceError::OtherAgent => Self::new(ErrorCode::Forbidden, message),
             PlaceError::Paused => Self::new(ErrorCode::SandboxPaused, message),
             PlaceError::Unready => Self::new(ErrorCode::SandboxUnavailable, message),
+            PlaceError::TooManyAgents => Self::new(ErrorCode::QuotaExceeded, message),
             PlaceError::Database(error) => Self::internal(&error),
         }
     }
@@ -272,7 +273,14 @@ impl From<SessionError> for Problem {
             SessionError::Ended(reason) => {
                 Self::new(ErrorCode::SessionEnded, "the session has ended").because(reason)
             }
-            SessionError::TooMany(_) => Self::new(ErrorCode::QuotaExceeded, message),
+            SessionError::TooMany(_) | SessionError::TooManyAgents => {
+                Self::new(ErrorCode::QuotaExceeded, message)
+            }
+            SessionError::Asleep(cause) => Self::new(
+                ErrorCode::SandboxUnavailable,
+                "the session's sandbox is there, and does not take commands now; nothing has run",
+            )
+            .because(cause),
             SessionError::Invalid(_) => Self::invalid(message),
             SessionError::Create(error) => error.into(),
             SessionError::Unavailable { attempts, .. } => Self {
@@ -296,9 +304,11 @@ impl From<GuestError> for Problem {
                 Code::NotFound => Self::new(ErrorCode::NotFound, message),
                 Code::ResourceExhausted => Self::new(ErrorCode::DiskFull, message),
                 Code::PermissionDenied => Self::new(ErrorCode::Forbidden, message),
-                Code::InvalidArgument | Code::AlreadyExists | Code::FailedPrecondition => {
-                    Self::invalid(message)
-                }
+                // Nobody is who has no account inside; a token that is none has its own error.
+                Code::InvalidArgument
+                | Code::AlreadyExists
+                | Code::FailedPrecondition
+                | Code::Unauthenticated => Self::invalid(message),
                 _ => Self::new(ErrorCode::SandboxUnavailable, message),
             },
             GuestError::Refused { status, message } => match status {
@@ -309,6 +319,10 @@ impl From<GuestError> for Problem {
                 _ => Self::new(ErrorCode::SandboxUnavailable, message),
             },
             GuestError::NotForwarded(_) | GuestError::Source(_) => Self::invalid(text),
+            // So guests answer for files: with the status of a token that is none.
+            GuestError::Unauthorized(said) if said.starts_with("invalid username") => {
+                Self::invalid(said)
+            }
             GuestError::TooLarge { .. } => Self::new(ErrorCode::PayloadTooLarge, text),
             GuestError::Unreachable(_)
             | GuestError::Timeout { .. }

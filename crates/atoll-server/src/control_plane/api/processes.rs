@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::Plane;
-use super::executions::execution_id;
+use super::executions::{execution_id, number_of};
 use super::files::Encoding;
 use super::identity::Requester;
 use super::problem::{ErrorCode, Problem};
@@ -56,7 +56,8 @@ pub(in super::super) struct NewProcess {
 /// Processes of a sandbox.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(in super::super) struct ProcessList {
-    /// The oldest first: those that run, and those that ended a moment ago.
+    /// The oldest first: those that run, and those that ended a moment ago. Of each
+    /// output 4 KiB are here.
     processes: Vec<ExecutionBody>,
 }
 
@@ -126,7 +127,7 @@ pub(in super::super) async fn processes(
     let live = plane.executions.live_in(&requester.caller, &row.sandbox_id);
     let processes = live.into_iter().filter(|one| one.kind() == KIND);
     Ok(Json(ProcessList {
-        processes: processes.map(|one| one.state().into()).collect(),
+        processes: processes.map(|one| one.state().brief().into()).collect(),
     }))
 }
 
@@ -146,7 +147,7 @@ pub(in super::super) async fn output(
     params: Params,
 ) -> Result<Json<ProcessOutput>, Problem> {
     let live = find(&plane, &requester, &sandbox, &id).await?;
-    let mut next: u64 = params.value("after")?.unwrap_or(0);
+    let mut next = number_of(&live, "after", params.value("after")?)?;
     let (found, ended) = live.events().after(next, EVENTS_MAX);
     let (mut output, mut dropped) = (Vec::new(), 0);
     for one in found {

@@ -198,7 +198,7 @@ pub(in super::super) async fn delete_sandbox(
     requester: Requester,
     Named(id): Named,
 ) -> Result<StatusCode, Problem> {
-    let row = plane.places.row(&requester.caller, &id).await?;
+    let row = plane.places.own_row(&requester.caller, &id).await?;
     plane
         .lifecycle
         .kill(&requester.caller, &row.sandbox_id)
