@@ -10,10 +10,18 @@
 
 mod support;
 
+#[path = "fleet/crowds.rs"]
+mod crowds;
+#[path = "fleet/freezes.rs"]
+mod freezes;
 #[path = "fleet/home.rs"]
 mod home;
+#[path = "fleet/pauses.rs"]
+mod pauses;
 #[path = "fleet/starts.rs"]
 mod starts;
+#[path = "fleet/times.rs"]
+mod times;
 
 use starts::Work;
 use support::Result;
@@ -22,13 +30,18 @@ use support::Result;
 const KERNELS: &str = "code-interpreter-v1-tiny";
 
 fn main() -> Result<()> {
-    // `--burst 0` leaves the bursts out, `--kernels 0` those with kernels.
+    // 0 leaves a part out.
     let (mut count, mut kernels, mut burst, mut gvisor) = (100, 10, 100, 10);
+    let (mut pauses, mut freezes, mut idle, mut crowd) = (10, 200, 100, 300);
     support::options(&mut [
         ("--count", &mut count),
         ("--kernels", &mut kernels),
         ("--burst", &mut burst),
         ("--gvisor", &mut gvisor),
+        ("--pauses", &mut pauses),
+        ("--freezes", &mut freezes),
+        ("--idle", &mut idle),
+        ("--crowd", &mut crowd),
     ])?;
     let runtime = support::runtime()?;
     atoll_engine::reconcile()?;
@@ -37,8 +50,18 @@ fn main() -> Result<()> {
         starts::sequential("container", "base", Work::Command, count, Some(0.25)).await?;
         starts::sequential("container", KERNELS, Work::Code, kernels, Some(0.1)).await?;
         starts::burst("container", "base", burst).await?;
-        starts::sequential("gvisor", "base", Work::Command, gvisor, None).await
-        // Pause, resume, snapshot and fork, idle memory, and latency beside
-        // many idle ones are parts of their own: add them here.
+        starts::sequential("gvisor", "base", Work::Command, gvisor, None).await?;
+        freezes::freezes(freezes).await?;
+        for tier in ["container", "gvisor"] {
+            pauses::pauses(tier, "base", pauses).await?;
+        }
+        for (tier, template) in [
+            ("container", "base"),
+            ("gvisor", "base"),
+            ("container", KERNELS),
+        ] {
+            crowds::memory(tier, template, idle).await?;
+        }
+        crowds::latency("container", "base", count.min(30), crowd).await
     })
 }

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_control::LiveSandbox;
-use support::{Bench, Lease, Result, children, field, first_command, percentile, pss_kib};
+use support::{Bench, Lease, Result, children, first_command, kernel_kib, percentile, pss_kib};
 
 /// What was asked on the command line.
 struct Options {
@@ -276,15 +276,6 @@ impl Drop for Bundles {
         }
         let _ = fs::remove_dir("/sys/fs/cgroup/atoll-bench");
     }
-}
-
-/// Memory of the kernel that grows with sandboxes.
-fn kernel_kib() -> Result<u64> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    Ok(["Slab:", "KernelStack:", "PageTables:", "Percpu:"]
-        .iter()
-        .map(|name| field(&text, name))
-        .sum())
 }
 
 fn report(atoll: &Times, runc: &Times) {

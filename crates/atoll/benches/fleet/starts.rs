@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use atoll_client::{Client, CodeOptions, CreateOptions, Sandbox};
 
 use crate::home::Fleet;
-use crate::support::{Result, kept, percentile};
+use crate::support::{Result, kept};
+use crate::times::Times;
 
 /// Members of the pool that sandboxes are taken from one after the other.
 const POOL: usize = 2;
@@ -16,40 +17,6 @@ const POOL: usize = 2;
 pub(crate) enum Work {
     Command,
     Code,
-}
-
-/// How each one went.
-#[derive(Default)]
-struct Times {
-    took: Vec<Duration>,
-    failed: usize,
-}
-
-impl Times {
-    fn add(&mut self, result: Result<Duration>) {
-        match result {
-            Ok(took) => self.took.push(took),
-            Err(error) => {
-                self.failed += 1;
-                eprintln!("failed: {error}");
-            }
-        }
-    }
-
-    fn median(&self) -> Duration {
-        percentile(&self.took, 50)
-    }
-
-    fn row(&self, tier: &str, template: &str, what: &str) {
-        let count = self.took.len() + self.failed;
-        println!(
-            "{tier:<10} {template:<25} {what:<28} p50 {:>8.2?}  p95 {:>8.2?}  p99 {:>8.2?}  success {}/{count}",
-            self.median(),
-            percentile(&self.took, 95),
-            percentile(&self.took, 99),
-            self.took.len(),
-        );
-    }
 }
 
 /// What others say of themselves.
@@ -135,7 +102,7 @@ pub(crate) async fn burst(tier: &str, template: &str, count: usize) -> Result<()
 }
 
 /// Makes a sandbox, does its first work, and ends it outside of the time.
-async fn one(client: &Client, template: &str, work: Work) -> Result<Duration> {
+pub(crate) async fn one(client: &Client, template: &str, work: Work) -> Result<Duration> {
     let begun = Instant::now();
     let sandbox = client.create(&CreateOptions::template(template)).await?;
     let done = first(&sandbox, work).await;

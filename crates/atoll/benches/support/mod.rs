@@ -178,17 +178,43 @@ impl Lease {
     }
 }
 
+/// What any thread of a process started.
 pub fn children(pid: i32) -> Result<Vec<i32>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    Ok(text
-        .split_whitespace()
-        .filter_map(|child| child.parse().ok())
-        .collect())
+    let mut children = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may be gone by now.
+        let text = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
+        children.extend(
+            text.split_whitespace()
+                .filter_map(|child| child.parse::<i32>().ok()),
+        );
+    }
+    Ok(children)
+}
+
+/// A process and everything below it.
+pub fn family(pid: i32) -> Result<Vec<i32>> {
+    let mut family = vec![pid];
+    let mut next = 0;
+    while let Some(&member) = family.get(next) {
+        family.extend(children(member)?);
+        next += 1;
+    }
+    Ok(family)
 }
 
 pub fn pss_kib(pid: i32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(field(&text, "Pss:"))
+}
+
+/// Memory of the kernel that grows with sandboxes.
+pub fn kernel_kib() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    Ok(["Slab:", "KernelStack:", "PageTables:", "Percpu:"]
+        .iter()
+        .map(|name| field(&text, name))
+        .sum())
 }
 
 pub fn field(text: &str, name: &str) -> u64 {

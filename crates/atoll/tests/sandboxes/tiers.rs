@@ -156,16 +156,19 @@ async fn a_terminal_passes_through_sudo_with_job_control_and_ctrl_c() {
     let mut process = client.start(&command).await.unwrap();
     let input = process.input();
     let mut screen = String::new();
+    // Each waits for the prompt after it: what is typed while a shell comes or
+    // goes may be thrown away with the settings of the terminal.
     for (typed, seen) in [
-        ("sudo bash --norc -i\n", "> "),
-        ("echo id-$UID\n", "id-0"),
-        ("stty size\n", "31 97"),
-        ("echo me-$((40+2))\n", "me-42"),
+        ("", "> "),
+        ("sudo bash --norc -i\n", "\n> "),
+        ("echo id-$UID\n", "id-0\r\n> "),
+        ("stty size\n", "31 97\r\n> "),
+        ("echo me-$((40+2))\n", "me-42\r\n> "),
         // Ctrl-C ends the sleep and not the shell behind `sudo`.
         // Its own word that it runs, which is not in what was typed.
         ("sh -c 'echo st''arted; exec sleep 1000'\n", "started"),
-        ("\u{3}", "> "),
-        ("echo after-$?\n", "after-130"),
+        ("\u{3}", "\n> "),
+        ("echo after-$?\n", "after-130\r\n> "),
         ("exit\n", "\n> "),
         ("echo back-$UID\n", "back-1000"),
     ] {
