@@ -43,15 +43,15 @@ fn main() -> Result<()> {
         ("--idle", &mut idle),
         ("--crowd", &mut crowd),
     ])?;
+    let bench = support::Bench::prepare()?;
     let runtime = support::runtime()?;
-    atoll_engine::reconcile()?;
     starts::published();
     runtime.block_on(async {
         starts::sequential("container", "base", Work::Command, count, Some(0.25)).await?;
         starts::sequential("container", KERNELS, Work::Code, kernels, Some(0.1)).await?;
         starts::burst("container", "base", burst).await?;
         starts::sequential("gvisor", "base", Work::Command, gvisor, None).await?;
-        freezes::freezes(freezes).await?;
+        freezes::freezes(&bench, freezes).await?;
         for tier in ["container", "gvisor"] {
             pauses::pauses(tier, "base", pauses).await?;
         }

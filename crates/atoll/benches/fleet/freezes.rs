@@ -15,11 +15,10 @@ const PROMISE: f64 = 2.0;
 const FREEZE_BOUND: Duration = Duration::from_secs(10);
 
 /// `count` rounds of both, in turns.
-pub(crate) async fn freezes(count: usize) -> Result<()> {
+pub(crate) async fn freezes(bench: &Bench, count: usize) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
-    let bench = Bench::prepare()?;
     let live = bench.open(&bench.atoll).await?;
     let sandbox = live.sandbox();
     let group = Group::of(sandbox.id())?;

@@ -47,13 +47,7 @@ pub(crate) async fn pauses(tier: &str, template: &str, count: usize) -> Result<(
                 }
             }
         }
-        let whats = [
-            "pause",
-            "resume",
-            "pause, then first command",
-            "snapshot",
-            "fork",
-        ];
+        let whats = ["pause", "resume", "resume + command", "snapshot", "fork"];
         for (times, what) in times.iter().zip(whats) {
             times.row(tier, template, &format!("{what}, {name}"));
         }
