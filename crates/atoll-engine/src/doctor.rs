@@ -299,9 +299,7 @@ fn try_egress(home: &Path, range: &SlotRange) -> io::Result<Egress> {
     };
     let lock = HostLock::take()?;
     let lease = lock.lease(home, crate::Tier::Container, &spec, range)?;
-    let made = lock
-        .live_networks(&lease)
-        .and_then(|live| network::ensure_host(range, &live).map_err(io::Error::other));
+    let made = network::ensure_host(range, || lock.live_networks(&lease)).map_err(io::Error::other);
     drop(lock);
     let tried = made.and_then(|()| egress_probe(lease.slot, range).map_err(io::Error::other));
     release(home, &lease, &Outcome::Killed)?;

@@ -220,13 +220,26 @@ impl HostLock {
 
     /// Every lease on this host.
     pub(crate) fn leases(&self) -> io::Result<Vec<Lease>> {
-        self.slots()?
-            .into_iter()
-            .filter_map(|slot| match read(slot) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                other => Some(other),
-            })
-            .collect()
+        self.each_lease()?.collect()
+    }
+
+    /// Whether there is one of which `wanted` is true. Among hundreds, the first
+    /// that is read mostly tells.
+    pub(crate) fn has_lease(&self, wanted: impl Fn(&Lease) -> bool) -> io::Result<bool> {
+        for lease in self.each_lease()? {
+            if wanted(&lease?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn each_lease(&self) -> io::Result<impl Iterator<Item = io::Result<Lease>>> {
+        let slots = self.slots()?.into_iter();
+        Ok(slots.filter_map(|slot| match read(slot) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            other => Some(other),
+        }))
     }
 
     /// The other sandboxes that live on the same network as `lease`, and what they may reach.

@@ -138,6 +138,7 @@ pub(super) struct Shared {
     admission: Admission,
     booking: Booking,
     pools: Pools,
+    samples: sampler::Samples,
     creations: Semaphore,
     /// Whose files are being read; closed only with the process.
     readers: Semaphore,
@@ -154,6 +155,8 @@ impl Lifecycle {
         let admission = Admission::new(foundation.settings.sandboxes_max);
         let booking = Booking::new(&foundation.settings.host);
         let pools = Pools::new(&foundation.settings.pools);
+        let samples =
+            sampler::Samples::start(foundation.database.clone(), foundation.fence.clone());
         Self {
             shared: Arc::new(Shared {
                 foundation,
@@ -161,6 +164,7 @@ impl Lifecycle {
                 admission,
                 booking,
                 pools,
+                samples,
                 creations: Semaphore::new(CREATIONS_AT_ONCE),
                 readers: Semaphore::new(snapshot::READERS),
                 snapshotting: Admission::new(snapshot::PENDING_MAX),

@@ -1,16 +1,59 @@
-//! What a sandbox uses, measured by the host every few seconds.
+//! What a sandbox uses, measured by the host every few seconds. Samples of all
+//! sandboxes are written together: hundreds of idle ones must not take the disk
+//! from whoever creates another.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::{Limits, Stats};
-use atoll_store::db::{METRIC_INTERVAL_MS, MetricSample};
+use atoll_engine::{Limits, SandboxId, Stats};
+use atoll_store::db::{Database, Fence, METRIC_INTERVAL_MS, MetricSample};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Shared;
 use crate::identity::now_ms;
 use crate::running::Running;
+
+/// How long samples wait for others.
+const GATHERED: Duration = Duration::from_millis(500);
+/// Samples in one commit, and as many that wait for it.
+const BATCH_MAX: usize = 1024;
+
+/// Where samples are handed to be written.
+pub(super) struct Samples(mpsc::Sender<(SandboxId, MetricSample)>);
+
+impl Samples {
+    pub(super) fn start(database: Database, fence: Fence) -> Self {
+        let (sender, samples) = mpsc::channel(BATCH_MAX);
+        tokio::spawn(write(database, fence, samples));
+        Self(sender)
+    }
+}
+
+async fn write(
+    database: Database,
+    fence: Fence,
+    mut samples: mpsc::Receiver<(SandboxId, MetricSample)>,
+) {
+    let mut batch = Vec::new();
+    while samples.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        tokio::time::sleep(GATHERED).await;
+        while batch.len() < BATCH_MAX
+            && let Ok(sample) = samples.try_recv()
+        {
+            batch.push(sample);
+        }
+        let rows: Vec<_> = batch
+            .iter()
+            .map(|(sandbox, sample)| (sandbox.as_str(), sample))
+            .collect();
+        if let Err(error) = database.record_samples(&fence, &rows).await {
+            tracing::warn!("{} samples of sandboxes are lost: {error}", rows.len());
+        }
+        batch.clear();
+    }
+}
 
 /// Measures one sandbox until dropped.
 pub(super) struct Sampler(JoinHandle<()>);
@@ -56,18 +99,9 @@ async fn sample(shared: &Shared, running: &Running) {
         if is_first {
             continue; // one look says nothing of a rate
         }
-        let foundation = &shared.foundation;
-        let stored = foundation
-            .database
-            .record_sample(
-                &foundation.fence,
-                running.id.as_str(),
-                &of(&stats, &running.limits, used),
-            )
-            .await;
-        if let Err(error) = stored {
-            tracing::warn!("a sample of {} is lost: {error}", running.id);
-        }
+        let sample = of(&stats, &running.limits, used);
+        // The task that takes it ends only with the process.
+        let _ = shared.samples.0.send((running.id.clone(), sample)).await;
     }
 }
 

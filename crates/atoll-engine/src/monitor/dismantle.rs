@@ -99,7 +99,7 @@ fn remove(home: &Path, disconnected: &Disconnected, outcome: &Outcome) -> io::Re
     let lock = HostLock::take()?;
     // Again, for whoever was killed between the two steps above.
     release_unused_host(&lock, HostNetwork::current()?)?;
-    if lock.leases()?.iter().all(|other| other.slot == lease.slot) {
+    if !lock.has_lease(|other| other.slot != lease.slot)? {
         Cgroup::remove_parent()?;
     }
     lock.release(lease)
@@ -107,12 +107,13 @@ fn remove(home: &Path, disconnected: &Disconnected, outcome: &Outcome) -> io::Re
 
 /// Undoes what sandboxes share on this host, when none of them has a network any more.
 fn release_unused_host(lock: &HostLock, here: HostNetwork) -> io::Result<()> {
-    let is_used = lock
-        .leases()?
-        .iter()
-        .filter_map(|lease| lease.network.as_ref())
-        .any(|network| network.host == here);
-    if is_used {
+    let is_here = |lease: &Lease| {
+        lease
+            .network
+            .as_ref()
+            .is_some_and(|network| network.host == here)
+    };
+    if lock.has_lease(is_here)? {
         return Ok(());
     }
     network::release_host().map_err(io::Error::other)

@@ -41,14 +41,15 @@ fn here() -> Result<HostNetwork, NetworkError> {
 }
 
 /// Makes this host ready for sandboxes with a network; quick when it is.
-/// If the rules had to be loaded, the sandboxes that `live` are made known to them again.
+/// If the rules have to be loaded, the sandboxes that `live` are asked for, and made known to
+/// them again.
 ///
 /// # Errors
 /// When `nft` is missing or refuses, when a setting cannot be written, or
 /// when sandboxes of another range are alive.
 pub(crate) fn ensure_host(
     range: &SlotRange,
-    live: &[(u16, NetworkPolicy)],
+    live: impl FnOnce() -> io::Result<Vec<(u16, NetworkPolicy)>>,
 ) -> Result<(), NetworkError> {
     HostWide::at(&record_of(here()?)).ensure(range, live)
 }
@@ -128,9 +129,10 @@ impl<'a> HostWide<'a> {
     pub(super) fn ensure(
         &self,
         range: &SlotRange,
-        live: &[(u16, NetworkPolicy)],
+        live: impl FnOnce() -> io::Result<Vec<(u16, NetworkPolicy)>>,
     ) -> Result<(), NetworkError> {
         self.ensure_with(range, |ruleset| {
+            let live = live().map_err(kernel("list the sandboxes of this host"))?;
             nft::replace_tables(ruleset)?;
             // Every end of a sandbox takes its connections away: say now if that cannot be.
             conntrack::cut_all(Ipv4Addr::UNSPECIFIED)?;

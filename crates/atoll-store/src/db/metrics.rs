@@ -1,6 +1,6 @@
 //! Samples of what sandboxes use: a ring per sandbox.
 
-use super::{Database, DatabaseError, Fence, TenantId, read, write};
+use super::{Database, DatabaseError, Fence, TenantId, read, transaction};
 
 /// Time between two samples; of two in one interval the later one is kept.
 pub const METRIC_INTERVAL_MS: i64 = 5000;
@@ -30,23 +30,24 @@ pub struct MetricSample {
 }
 
 impl Database {
-    /// Stores a sample of a live sandbox in the place of the one a lap before.
-    /// Returns whether there is such a sandbox and `fence` is the newest of its node.
+    /// Stores samples of live sandboxes, each in the place of the one a lap before, in one
+    /// commit. Returns for how many there is such a sandbox and `fence` is the newest of its node.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub async fn record_sample(
+    pub async fn record_samples(
         &self,
         fence: &Fence,
-        sandbox: &str,
-        sample: &MetricSample,
-    ) -> Result<bool, DatabaseError> {
-        let slot = sample
-            .at_ms
-            .div_euclid(METRIC_INTERVAL_MS)
-            .rem_euclid(METRIC_SAMPLES_KEPT);
-        let stored = write!(self, |pool| {
-            sqlx::query(
+        samples: &[(&str, &MetricSample)],
+    ) -> Result<u64, DatabaseError> {
+        let stored = transaction!(self, |transaction| {
+            let mut stored = 0;
+            for (sandbox, sample) in samples {
+                let slot = sample
+                    .at_ms
+                    .div_euclid(METRIC_INTERVAL_MS)
+                    .rem_euclid(METRIC_SAMPLES_KEPT);
+                stored += sqlx::query(
             "INSERT INTO metric_samples (sandbox_id, slot, tenant_id, at_ms, cpu_count,
                cpu_used_millipercent, memory_used_bytes, memory_total_bytes, memory_cache_bytes,
                disk_used_bytes, disk_total_bytes, node_id, epoch)
@@ -64,7 +65,7 @@ impl Database {
                disk_total_bytes = excluded.disk_total_bytes,
                epoch = excluded.epoch"
         )
-        .bind(sandbox)
+        .bind(*sandbox)
         .bind(fence.node.as_str())
         .bind(fence.epoch)
         .bind(slot)
@@ -76,11 +77,13 @@ impl Database {
         .bind(sample.memory_cache_bytes)
         .bind(sample.disk_used_bytes)
         .bind(sample.disk_total_bytes)
-        .execute(pool)
+        .execute(&mut *transaction)
         .await?
-        .rows_affected()
+        .rows_affected();
+            }
+            stored
         });
-        Ok(stored > 0)
+        Ok(stored)
     }
 
     /// Samples of a sandbox of `tenant` from a moment to another, both

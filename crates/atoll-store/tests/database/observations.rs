@@ -1,8 +1,8 @@
 //! Logs and samples: bounded, and gone with their sandbox.
 
 use atoll_store::db::{
-    Direction, Forgotten, LOG_ENTRIES_KEPT, LogLevel, LogQuery, METRIC_INTERVAL_MS,
-    METRIC_SAMPLES_KEPT, MetricSample, NewLogEntry,
+    Database, Direction, Fence, Forgotten, LOG_ENTRIES_KEPT, LogLevel, LogQuery,
+    METRIC_INTERVAL_MS, METRIC_SAMPLES_KEPT, MetricSample, NewLogEntry,
 };
 
 use crate::fixture::{Fixture, NOW, new_sandbox};
@@ -122,6 +122,10 @@ pub(crate) async fn logs_are_filtered_by_level_text_and_time(fixture: &Fixture) 
     }
 }
 
+async fn record(database: &Database, fence: &Fence, samples: &[(&str, &MetricSample)]) -> u64 {
+    database.record_samples(fence, samples).await.unwrap()
+}
+
 pub(crate) async fn samples_are_a_ring(fixture: &Fixture) {
     let database = &fixture.database;
     let (ours, theirs) = (fixture.tenant("a").await, fixture.tenant("b").await);
@@ -129,12 +133,7 @@ pub(crate) async fn samples_are_a_ring(fixture: &Fixture) {
     fixture.sandbox(&fence, &new_sandbox(ours, "i1")).await;
     let lap = METRIC_INTERVAL_MS * METRIC_SAMPLES_KEPT;
     for at in [NOW, NOW + METRIC_INTERVAL_MS, NOW + METRIC_INTERVAL_MS + 1] {
-        assert!(
-            database
-                .record_sample(&fence, "i1", &sample(at))
-                .await
-                .unwrap()
-        );
+        assert_eq!(record(database, &fence, &[("i1", &sample(at))]).await, 1);
     }
     let read = async |tenant, from, to| {
         let samples = database.samples(tenant, "i1", from, to).await;
@@ -146,26 +145,17 @@ pub(crate) async fn samples_are_a_ring(fixture: &Fixture) {
     assert_eq!(read(ours, 0, NOW - 1).await, []);
     assert_eq!(read(theirs, i64::MIN, i64::MAX).await, []);
     // A lap later the oldest one is overwritten.
-    database
-        .record_sample(&fence, "i1", &sample(NOW + lap))
-        .await
-        .unwrap();
+    // Not for a sandbox that is not there, which keeps nobody else from being written.
+    let (other, later) = (sample(NOW), sample(NOW + lap));
+    assert_eq!(
+        record(database, &fence, &[("i2", &other), ("i1", &later)]).await,
+        1
+    );
     let second = [sample(NOW + METRIC_INTERVAL_MS + 1), sample(NOW + lap)];
     assert_eq!(read(ours, i64::MIN, i64::MAX).await, second);
-    // Not for a sandbox that is not there, and not after a later start.
-    assert!(
-        !database
-            .record_sample(&fence, "i2", &sample(NOW))
-            .await
-            .unwrap()
-    );
+    // Not after a later start.
     fixture.fence().await;
-    assert!(
-        !database
-            .record_sample(&fence, "i1", &sample(NOW))
-            .await
-            .unwrap()
-    );
+    assert_eq!(record(database, &fence, &[("i1", &sample(NOW))]).await, 0);
 }
 
 pub(crate) async fn what_ended_long_ago_is_forgotten(fixture: &Fixture) {
@@ -187,10 +177,9 @@ pub(crate) async fn what_ended_long_ago_is_forgotten(fixture: &Fixture) {
         let row = database.sandbox(tenant, id).await.unwrap().unwrap();
         let log = [entry(NOW, LogLevel::Info, id)];
         database.append_logs(&fence, id, &log).await.unwrap();
-        database
-            .record_sample(&fence, id, &sample(NOW))
-            .await
-            .unwrap();
+        let sample = sample(NOW);
+        let samples = [(id, &sample)];
+        database.record_samples(&fence, &samples).await.unwrap();
         database
             .bury_sandbox(&fence, id, row.expected(), ended_at_ms, "{}", &[])
             .await

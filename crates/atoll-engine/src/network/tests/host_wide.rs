@@ -122,11 +122,13 @@ fn one_host_has_one_slot_range_while_sandboxes_live() {
         let record = host.record();
         let other: SlotRange = "10.99.0.0/16".parse().unwrap();
         let network = host.sandbox(SLOT);
-        let refused = HostWide::at(&record).ensure(&other, &[]);
+        let refused = HostWide::at(&record).ensure(&other, || Ok(Vec::new()));
         assert!(matches!(refused, Err(NetworkError::RangeConflict { .. })));
         drop(network);
         veth::reap(SLOT).unwrap();
-        HostWide::at(&record).ensure(&other, &[]).unwrap();
+        HostWide::at(&record)
+            .ensure(&other, || Ok(Vec::new()))
+            .unwrap();
         create(&NetworkPolicy::full(), SLOT, &other).unwrap();
         assert_eq!(other.address(SLOT).unwrap(), Ipv4Addr::new(10, 99, 15, 161));
     });
@@ -141,9 +143,9 @@ fn rules_that_somebody_removed_are_loaded_again_for_those_who_live() {
         nft::run("flush everything", &["flush", "ruleset"], "").unwrap();
         say(&network.namespace, (SERVER, 7000), "nobody translates");
         assert_silent(&server);
-        let live = [(SLOT, NetworkPolicy::full())];
+        let live = vec![(SLOT, NetworkPolicy::full())];
         HostWide::at(&host.record())
-            .ensure(&SlotRange::default(), &live)
+            .ensure(&SlotRange::default(), || Ok(live))
             .unwrap();
         say(&network.namespace, (SERVER, 7000), "as before");
         assert_eq!(receive(&server).0, "as before");

@@ -136,7 +136,7 @@ impl Host {
 
     fn ensure(&self) {
         HostWide::at(&self.record())
-            .ensure(&SlotRange::default(), &[])
+            .ensure(&SlotRange::default(), || Ok(Vec::new()))
             .unwrap();
     }
 
