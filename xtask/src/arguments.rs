@@ -17,14 +17,18 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
   cargo xtask dist                     the static release binary, in target/dist
   cargo xtask bench api [--count N] [--mib N] [--rounds N] [--connections N] [--seconds N]
                                        the server beside the same without it, and beside haproxy
-  cargo xtask bench fleet [--count N] [--kernels N] [--burst N] [--gvisor N]
-                                       first commands of sandboxes from a pool beside new ones
+  cargo xtask bench fleet [--count N] [--kernels N] [--burst N] [--gvisor N] [--pauses N]
+                          [--freezes N] [--idle N] [--crowd N]
+                                       first commands of sandboxes from a pool beside new ones,
+                                       pauses, snapshots, forks, and what idle ones cost
   cargo xtask bench guest [--count N] [--mib N] [--rounds N]
                                        commands, output, files and watches beside plain ones
   cargo xtask bench net [--rounds N] [--mib N] [--count N]
                                        throughput and connections of a sandbox beside a bare pair
   cargo xtask bench run-code [--count N] [--cold N]
                                        cells beside jupyter_client and a bridge to Jupyter
+  cargo xtask bench soak [--minutes N] [--clients N] [--gvisor N] [--seed N]
+                                       half an hour of sandboxes that come, work, pause and go
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
   cargo xtask bench start --tier gvisor [--count N]
@@ -142,7 +146,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             arguments: arguments.by_ref().collect(),
         },
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("api" | "fleet" | "guest" | "net" | "run-code" | "start")) => {
+            Some(name @ ("api" | "fleet" | "guest" | "net" | "run-code" | "soak" | "start")) => {
                 let rest: Vec<String> = arguments.by_ref().collect();
                 bench(&name.replace('-', "_"), rest)?
             }

@@ -16,8 +16,8 @@ const RUN_CODE_TEMPLATES: [&str; 2] = [
     "crates/atoll/benches/run_code/template.toml",
 ];
 
-/// The benchmark of many sandboxes, and what those with kernels are made from.
-const FLEET: &str = "fleet";
+/// The benchmarks of many sandboxes, and what those with kernels are made from.
+const FLEETS: [&str; 2] = ["fleet", "soak"];
 const FLEET_TEMPLATES: [&str; 1] = ["code-interpreter-v1-tiny"];
 
 /// Builds the benchmark `name` and runs it with `arguments` on the template `base`.
@@ -52,7 +52,7 @@ pub(crate) fn bench(name: &str, arguments: &[String]) -> Outcome<ExitCode> {
     }
     let templates: &[&str] = match name {
         RUN_CODE => &RUN_CODE_TEMPLATES,
-        FLEET => &FLEET_TEMPLATES,
+        name if FLEETS.contains(&name) => &FLEET_TEMPLATES,
         _ => &[],
     };
     for spec in templates {

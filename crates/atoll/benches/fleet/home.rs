@@ -1,4 +1,5 @@
 //! A home with the templates of the benchmark's, and a configuration of its own.
+#![allow(dead_code, reason = "each benchmark uses its part")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A server in a home of its own. Fields are dropped in their order.
 pub(crate) struct Fleet {
     pub(crate) client: Client,
-    _server: Server,
+    pub(crate) server: Server,
     _home: tempfile::TempDir,
 }
 
@@ -38,7 +39,7 @@ impl Fleet {
         let server = Server::start_in(home.path(), isolation)?;
         Ok(Self {
             client: server.client()?,
-            _server: server,
+            server,
             _home: home,
         })
     }

@@ -84,6 +84,11 @@ impl Server {
         }
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Our own client of it.
     pub fn client(&self) -> Result<Client> {
         let url = format!("http://{}", self.address);
