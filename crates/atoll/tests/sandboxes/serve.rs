@@ -399,7 +399,7 @@ fn the_same_request_makes_one_sandbox_however_often_it_is_sent() {
     let server = server();
     let body = json!({"templateID": "base", "metadata": {"a": "b"}});
     let replies: Vec<Reply> = std::thread::scope(|scope| {
-        let asking: Vec<_> = (0..8)
+        let asking: Vec<_> = (0..100)
             .map(|_| scope.spawn(|| create_with_key(&server, "k-1", &body)))
             .collect();
         asking.into_iter().map(|one| one.join().unwrap()).collect()
