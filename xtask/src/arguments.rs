@@ -25,6 +25,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        throughput and connections of a sandbox beside a bare pair
   cargo xtask bench run-code [--count N] [--cold N]
                                        cells beside jupyter_client and a bridge to Jupyter
+  cargo xtask bench sessions [--count N] [--sessions N] [--calls N]
+                                       calls in sessions beside those straight to a sandbox
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
                                        start and end of sandboxes beside raw runc
   cargo xtask bench start --tier gvisor [--count N]
@@ -142,7 +144,9 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             arguments: arguments.by_ref().collect(),
         },
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("api" | "fleet" | "guest" | "net" | "run-code" | "start")) => {
+            Some(
+                name @ ("api" | "fleet" | "guest" | "net" | "run-code" | "sessions" | "start"),
+            ) => {
                 let rest: Vec<String> = arguments.by_ref().collect();
                 bench(&name.replace('-', "_"), rest)?
             }
