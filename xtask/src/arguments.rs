@@ -27,6 +27,8 @@ Tasks of the Atoll workspace. Each does all of its own set-up.
                                        throughput and connections of a sandbox beside a bare pair
   cargo xtask bench run-code [--count N] [--cold N]
                                        cells beside jupyter_client and a bridge to Jupyter
+  cargo xtask bench sessions [--count N] [--sessions N] [--calls N]
+                                       calls in sessions beside those straight to a sandbox
   cargo xtask bench soak [--minutes N] [--clients N] [--gvisor N] [--seed N]
                                        half an hour of sandboxes that come, work, pause and go
   cargo xtask bench start [--count N] [--parallel N] [--idle N]
@@ -146,7 +148,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Task> {
             arguments: arguments.by_ref().collect(),
         },
         "bench" => match arguments.next().as_deref() {
-            Some(name @ ("api" | "fleet" | "guest" | "net" | "run-code" | "soak" | "start")) => {
+            Some(
+                name @ ("api" | "fleet" | "guest" | "net" | "run-code" | "sessions" | "soak"
+                | "start"),
+            ) => {
                 let rest: Vec<String> = arguments.by_ref().collect();
                 bench(&name.replace('-', "_"), rest)?
             }

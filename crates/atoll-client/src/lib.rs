@@ -48,8 +48,8 @@ pub use atoll_guest_client::{
     PtySize, SaveError, Signal, Watch, WatchEvent, WatchEventKind, WatchOptions,
 };
 pub use atoll_protocol::rest::{
-    ListedSandbox, OnTimeout, Pool, PoolMode, SandboxDetail, SandboxEvent, SandboxLogEntry,
-    SandboxMetric, SandboxState, SnapshotInfo,
+    LimitsWish, ListedSandbox, OnTimeout, Pool, PoolMode, SandboxDetail, SandboxEvent,
+    SandboxLogEntry, SandboxMetric, SandboxState, SnapshotInfo,
 };
 pub use client::Client;
 pub use code::{CodeInterpreter, CodeOptions, Execution, Logs, RunCodeError};

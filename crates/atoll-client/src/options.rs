@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use atoll_protocol::rest::OnTimeout;
+use atoll_protocol::rest::{LimitsWish, OnTimeout};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ pub struct CreateOptions {
     pub metadata: BTreeMap<String, String>,
     /// Environment of its commands.
     pub envs: BTreeMap<String, String>,
+    /// What it may use; as its template has it where nothing is said.
+    pub limits: LimitsWish,
     /// Whether it may reach the internet; the server's default when absent.
     pub allow_internet_access: Option<bool>,
     /// What it may reach, and who may reach it.
@@ -52,6 +54,7 @@ impl CreateOptions {
             timeout: None,
             metadata: BTreeMap::new(),
             envs: BTreeMap::new(),
+            limits: LimitsWish::default(),
             allow_internet_access: None,
             network: None,
             on_timeout: OnTimeout::Kill,
@@ -74,6 +77,9 @@ impl CreateOptions {
         }
         if !self.envs.is_empty() {
             set("envVars", json!(self.envs));
+        }
+        if self.limits != LimitsWish::default() {
+            set("limits", json!(self.limits));
         }
         if let Some(allowed) = self.allow_internet_access {
             set("allow_internet_access", json!(allowed));

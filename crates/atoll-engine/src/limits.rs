@@ -56,24 +56,44 @@ pub struct LimitsError {
 }
 
 impl Limits {
+    /// The largest values of any sandbox.
+    pub const LARGEST: Self = Self {
+        memory_mib: 16 * 1024 * 1024,
+        cpu_millis: 1_024_000,
+        pids: 4_194_304,
+        disk_mib: 16 * 1024 * 1024,
+        inodes: Some(u32::MAX as u64),
+        open_files: 1_048_576,
+        shm_mib: 16 * 1024 * 1024,
+    };
+
     /// Refuses values with which no sandbox could start, before anything is made.
     ///
     /// # Errors
     /// The first limit that is out of range.
     pub fn validate(&self) -> Result<(), LimitsError> {
+        self.validate_within(&Self::LARGEST)
+    }
+
+    /// The same, and refuses what is larger than `largest`.
+    ///
+    /// # Errors
+    /// The first limit that is out of range.
+    pub fn validate_within(&self, largest: &Self) -> Result<(), LimitsError> {
+        let least_inodes = 256;
         let rows = [
-            ("memory (MiB)", self.memory_mib, 16, 16 * 1024 * 1024),
-            ("cpus (1/1000)", self.cpu_millis, 10, 1_024_000),
-            ("pids", self.pids, 8, 4_194_304),
-            ("disk (MiB)", self.disk_mib, 16, 16 * 1024 * 1024),
+            ("memory (MiB)", self.memory_mib, 16, largest.memory_mib),
+            ("cpus (1/1000)", self.cpu_millis, 10, largest.cpu_millis),
+            ("pids", self.pids, 8, largest.pids),
+            ("disk (MiB)", self.disk_mib, 16, largest.disk_mib),
             (
                 "inodes",
-                self.inodes.unwrap_or(1024),
-                256,
-                u64::from(u32::MAX),
+                self.inodes.unwrap_or(least_inodes),
+                least_inodes,
+                largest.inodes.unwrap_or(u64::from(u32::MAX)),
             ),
-            ("open files", self.open_files, 64, 1_048_576),
-            ("shm (MiB)", self.shm_mib, 1, 16 * 1024 * 1024),
+            ("open files", self.open_files, 64, largest.open_files),
+            ("shm (MiB)", self.shm_mib, 1, largest.shm_mib),
         ];
         for (limit, value, minimum, maximum) in rows {
             if value < minimum || value > maximum {
@@ -86,6 +106,20 @@ impl Limits {
             }
         }
         Ok(())
+    }
+
+    /// Of each limit the larger one of both.
+    #[must_use]
+    pub fn or_larger(&self, other: &Self) -> Self {
+        Self {
+            memory_mib: self.memory_mib.max(other.memory_mib),
+            cpu_millis: self.cpu_millis.max(other.cpu_millis),
+            pids: self.pids.max(other.pids),
+            disk_mib: self.disk_mib.max(other.disk_mib),
+            inodes: self.inodes.max(other.inodes),
+            open_files: self.open_files.max(other.open_files),
+            shm_mib: self.shm_mib.max(other.shm_mib),
+        }
     }
 
     /// Memory limit in bytes.
@@ -229,6 +263,24 @@ mod tests {
             "memory (MiB) = 1 is outside 16..=16777216"
         );
         assert_eq!(Limits::default().validate(), Ok(()));
+        assert_eq!(Limits::LARGEST.validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_larger_than_allowed_is_named_with_what_is_allowed() {
+        let wanted = Limits {
+            disk_mib: 5000,
+            ..Limits::default()
+        };
+        assert_eq!(
+            wanted
+                .validate_within(&Limits::default())
+                .unwrap_err()
+                .to_string(),
+            "disk (MiB) = 5000 is outside 16..=4096"
+        );
+        let allowed = Limits::default().or_larger(&wanted);
+        assert_eq!(wanted.validate_within(&allowed), Ok(()));
     }
 
     #[test]

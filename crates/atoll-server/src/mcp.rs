@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_client::{Client, Endpoint, SandboxState};
-use atoll_control::identity::Caller;
+use atoll_control::identity::{Caller, Role};
 use atoll_control::lifecycle::OperationError;
 use atoll_tools::mcp::{HttpService, Principal, SessionBounds};
 use atoll_tools::{
@@ -18,11 +18,11 @@ use atoll_tools::{
 };
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 
-use crate::control_plane::{Asker, ControlPlane, authenticate};
+use crate::control_plane::{Asker, ControlPlane, admit, authenticate};
 
 /// How long the end of all sessions may take when the server stops.
 const CLOSE_BOUND: Duration = Duration::from_secs(10);
@@ -63,6 +63,7 @@ impl Mcp {
         let guarded = get(answer)
             .post(answer)
             .delete(answer)
+            .route_layer(from_fn(|request, next| admit(Role::Agent, request, next)))
             .route_layer(from_fn_with_state(Arc::clone(&self.plane), authenticate));
         router.route("/mcp", guarded.with_state(Arc::clone(self)))
     }

@@ -12,10 +12,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Answer, Call, Effect, Tool, World, parse, schema};
-use crate::error::{ErrorCode, ToolError};
+use crate::error::ToolError;
 use crate::tools::output::{follow, shell};
+use crate::tools::sandboxes::processors;
 use crate::tools::{TIMEOUT_MAX_SECONDS, execute_command, files, run_code};
-use crate::workplace::{Place, Wanted};
+use crate::workplace::{Place, WantedLimits};
 
 /// Timeout of code and commands when none is given.
 const TIMEOUT_MILLIS: u64 = 30_000;
@@ -49,7 +50,7 @@ struct ExecuteCode {
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ResourceLimits {
     /// For example `512MB` or `1GB`.
     #[serde(default)]
@@ -57,6 +58,9 @@ struct ResourceLimits {
     /// Processors, for example `0.5`.
     #[serde(default)]
     cpu: Option<String>,
+    /// For example `1GB`.
+    #[serde(default)]
+    disk_space: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -164,27 +168,16 @@ async fn place(
 ) -> Result<Place, ToolError> {
     let none = ResourceLimits::default();
     let limits = limits.unwrap_or(&none);
-    let wanted = Wanted {
-        memory_mib: limits.memory.as_deref().map(memory_mib).transpose()?,
-        cpu_milli: limits.cpu.as_deref().map(cpu_milli).transpose()?,
-        ..Wanted::default()
+    let mib = |what, text: &Option<String>| {
+        let text = text.as_deref();
+        text.map(|text| mebibytes(what, text)).transpose()
     };
-    let is_limited = wanted != Wanted::default();
-    if is_limited && call.desk.has_place(session) {
-        return Err(ToolError::new(
-            ErrorCode::Unsupported,
-            "the sandbox of this session exists, and its limits are set when it is made",
-            "leave `resourceLimits` out, or use another `sessionId`",
-        ));
-    }
-    match session {
-        Some(name) => call.desk.named_place(name, wanted).await,
-        None if is_limited => Err(ToolError::arguments(
-            "limits are those of a session",
-            "give a `sessionId` with `resourceLimits`",
-        )),
-        None => call.desk.place(None).await,
-    }
+    let limits = WantedLimits {
+        memory_mib: mib("memory", &limits.memory)?,
+        cpu_millis: limits.cpu.as_deref().map(cpu_millis).transpose()?,
+        disk_mib: mib("diskSpace", &limits.disk_space)?,
+    };
+    call.desk.limited_place(session, limits).await
 }
 
 async fn execute_code(call: &Call, arguments: ExecuteCode) -> Answer {
@@ -259,7 +252,7 @@ fn timeout(millis: Option<u64>) -> Result<Duration, ToolError> {
     Ok(timeout)
 }
 
-fn memory_mib(text: &str) -> Result<u64, ToolError> {
+fn mebibytes(what: &str, text: &str) -> Result<u64, ToolError> {
     let upper = text.trim().to_ascii_uppercase();
     let units = [
         ("GIB", 1024),
@@ -275,27 +268,20 @@ fn memory_mib(text: &str) -> Result<u64, ToolError> {
     });
     parsed.filter(|mib| *mib > 0).ok_or_else(|| {
         ToolError::arguments(
-            format!("`memory` cannot be {text:?}"),
+            format!("`{what}` cannot be {text:?}"),
             "write for example `512MB` or `1GB`",
         )
     })
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the range is checked before"
-)]
-fn cpu_milli(text: &str) -> Result<u64, ToolError> {
-    let cpus: Option<f64> = text.trim().parse().ok();
-    cpus.filter(|cpus| (0.01..=1024.0).contains(cpus))
-        .map(|cpus| (cpus * 1000.0).round() as u64)
-        .ok_or_else(|| {
-            ToolError::arguments(
-                format!("`cpu` cannot be {text:?}"),
-                "write for example `0.5`",
-            )
-        })
+fn cpu_millis(text: &str) -> Result<u64, ToolError> {
+    let cpus: f64 = text.trim().parse().unwrap_or(f64::NAN);
+    processors(cpus).map_err(|_| {
+        ToolError::arguments(
+            format!("`cpu` cannot be {text:?}"),
+            "write for example `0.5`",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -304,16 +290,16 @@ mod tests {
 
     #[test]
     fn limits_are_read_as_the_configuration_of_codecrucible_writes_them() {
-        assert_eq!(memory_mib("512MB"), Ok(512));
-        assert_eq!(memory_mib(" 1 gb"), Ok(1024));
-        assert_eq!(memory_mib("2GiB"), Ok(2048));
+        assert_eq!(mebibytes("memory", "512MB"), Ok(512));
+        assert_eq!(mebibytes("memory", " 1 gb"), Ok(1024));
+        assert_eq!(mebibytes("memory", "2GiB"), Ok(2048));
         for bad in ["", "512", "-1MB", "0MB", "much", "99999999999999999999GB"] {
-            assert!(memory_mib(bad).is_err(), "{bad}");
+            assert!(mebibytes("memory", bad).is_err(), "{bad}");
         }
-        assert_eq!(cpu_milli("0.5"), Ok(500));
-        assert_eq!(cpu_milli("2"), Ok(2000));
+        assert_eq!(cpu_millis("0.5"), Ok(500));
+        assert_eq!(cpu_millis("2"), Ok(2000));
         for bad in ["", "-1", "0", "NaN", "inf", "1e9"] {
-            assert!(cpu_milli(bad).is_err(), "{bad}");
+            assert!(cpu_millis(bad).is_err(), "{bad}");
         }
     }
 

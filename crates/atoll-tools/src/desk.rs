@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::error::{ErrorCode, ToolError};
 use crate::process::Watched;
-use crate::workplace::{Place, Wanted, Workplace};
+use crate::workplace::{Place, Wanted, WantedLimits, Workplace};
 
 /// Sandboxes of one session.
 pub const SANDBOXES_MAX: usize = 16;
@@ -65,6 +65,8 @@ struct Inner {
     named: HashMap<String, String>,
     /// Everything that was made here, and has not been ended here.
     own: BTreeMap<String, Place>,
+    /// What those may use for which that was said.
+    limits: HashMap<String, WantedLimits>,
     processes: BTreeMap<u64, Arc<Watched>>,
     processes_started: u64,
     plots: VecDeque<Plot>,
@@ -153,31 +155,34 @@ impl Desk {
     pub(crate) async fn place(&self, id: Option<&str>) -> Result<Place, ToolError> {
         match id {
             Some(id) => self.existing(id).await,
-            None => self.default_place(None, Wanted::default()).await,
+            None => self.default_place(None, WantedLimits::default()).await,
         }
     }
 
-    /// The sandbox that belongs to a name, which is made if there is none.
-    pub(crate) async fn named_place(&self, name: &str, wanted: Wanted) -> Result<Place, ToolError> {
+    /// The sandbox that belongs to a name, or to calls without one, which is
+    /// made with these limits if there is none.
+    pub(crate) async fn limited_place(
+        &self,
+        name: Option<&str>,
+        limits: WantedLimits,
+    ) -> Result<Place, ToolError> {
+        let Some(name) = name else {
+            return self.default_place(None, limits).await;
+        };
         if name.is_empty() || name.chars().count() > NAME_CHARS_MAX {
             return Err(ToolError::arguments(
                 format!("a session's name has 1 to {NAME_CHARS_MAX} characters"),
                 "use a shorter `sessionId`",
             ));
         }
-        self.default_place(Some(name), wanted).await
+        self.default_place(Some(name), limits).await
     }
 
-    /// Whether there is a sandbox for `name`, or for calls without one.
-    pub(crate) fn has_place(&self, name: Option<&str>) -> bool {
-        let inner = self.inner();
-        match name {
-            Some(name) => inner.named.contains_key(name),
-            None => inner.default.is_some(),
-        }
-    }
-
-    async fn default_place(&self, name: Option<&str>, wanted: Wanted) -> Result<Place, ToolError> {
+    async fn default_place(
+        &self,
+        name: Option<&str>,
+        limits: WantedLimits,
+    ) -> Result<Place, ToolError> {
         let _making = self.making.lock().await;
         let known = {
             let inner = self.inner();
@@ -185,11 +190,23 @@ impl Desk {
                 Some(name) => inner.named.get(name),
                 None => inner.default.as_ref(),
             };
-            id.and_then(|id| inner.own.get(id)).cloned()
+            let place = id.and_then(|id| inner.own.get(id)).cloned();
+            place.map(|place| (inner.limits.get(&place.id).copied(), place))
         };
-        if let Some(place) = known {
+        if let Some((its, place)) = known {
+            if limits != WantedLimits::default() && its != Some(limits) {
+                return Err(ToolError::new(
+                    ErrorCode::Unsupported,
+                    "the sandbox of this session has other limits, which were set when it was made",
+                    "leave the limits out, give those of the first call, or use another session",
+                ));
+            }
             return Ok(place);
         }
+        let wanted = Wanted {
+            limits,
+            ..Wanted::default()
+        };
         let place = self.make(wanted).await?;
         let mut inner = self.inner();
         match name {
@@ -213,10 +230,14 @@ impl Desk {
                 "end one with `kill_sandbox`",
             ));
         }
+        let limits = wanted.limits;
         let place = self.workplace.create(wanted).await?;
         let is_closed = {
             let mut inner = self.inner();
             if !inner.is_closed {
+                if limits != WantedLimits::default() {
+                    inner.limits.insert(place.id.clone(), limits);
+                }
                 inner.own.insert(place.id.clone(), place.clone());
             }
             inner.is_closed
@@ -299,6 +320,7 @@ impl Desk {
     fn forget(&self, id: &str) {
         let mut inner = self.inner();
         inner.own.remove(id);
+        inner.limits.remove(id);
         inner.named.retain(|_, own| own != id);
         inner.plots.retain(|plot| plot.sandbox != id);
         inner.processes.retain(|_, process| process.sandbox() != id);

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use atoll_client::{Client, ClientError, CreateOptions, ListOptions, Sandbox, SandboxState};
+use atoll_client::{
+    Client, ClientError, CreateOptions, LimitsWish, ListOptions, Sandbox, SandboxState,
+};
 use atoll_guest_client::Narrow;
 use tokio::time::Instant;
 
@@ -101,19 +103,17 @@ impl ServedWorkplace {
     }
 
     async fn make(&self, wanted: Wanted) -> Result<Place, ToolError> {
-        if wanted.memory_mib.is_some() || wanted.cpu_milli.is_some() {
-            return Err(ToolError::new(
-                ErrorCode::Unsupported,
-                "on this server, memory and processors of a sandbox are those of its template",
-                "leave the limits out, or choose another template",
-            ));
-        }
         let mut metadata = wanted.metadata;
         metadata.insert(MADE_BY.0.to_owned(), MADE_BY.1.to_owned());
         let options = CreateOptions {
             timeout: Some(wanted.timeout.unwrap_or(IDLE)),
             metadata,
             envs: wanted.envs,
+            limits: LimitsWish {
+                memory_mib: wanted.limits.memory_mib,
+                cpu_millis: wanted.limits.cpu_millis,
+                disk_mib: wanted.limits.disk_mib,
+            },
             allow_internet_access: wanted.internet,
             agent: self.agent.clone(),
             task: self.task.clone(),

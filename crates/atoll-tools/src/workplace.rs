@@ -27,10 +27,19 @@ pub struct Wanted {
     pub envs: BTreeMap<String, String>,
     /// Whether it may reach the internet.
     pub internet: Option<bool>,
+    /// What it may use.
+    pub limits: WantedLimits,
+}
+
+/// What a sandbox may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WantedLimits {
     /// Memory.
     pub memory_mib: Option<u64>,
     /// Thousandths of a processor.
-    pub cpu_milli: Option<u64>,
+    pub cpu_millis: Option<u64>,
+    /// Writable disk.
+    pub disk_mib: Option<u64>,
 }
 
 /// A sandbox that can be worked in.

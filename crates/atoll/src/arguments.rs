@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use atoll_control::identity::Role;
 use atoll_control::isolation::Wish;
 use atoll_engine::{Cidr, Limits, NetworkPolicy, Tier};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -497,6 +498,7 @@ pub(crate) enum KeyCommand {
 Examples:
   atoll key create --name laptop
   atoll key create --name ci --tenant build --expires 30d --json
+  atoll key create --name dashboard --role viewer
   export E2B_API_KEY=$(atoll key create --name ci)")]
 pub(crate) struct KeyCreateArguments {
     /// What to call it.
@@ -506,6 +508,11 @@ pub(crate) struct KeyCreateArguments {
     /// Whom it stands for; made if there is no tenant of that name.
     #[arg(long, default_value = atoll_control::identity::DEFAULT_TENANT, value_name = "NAME")]
     pub(crate) tenant: String,
+
+    /// What it may do: viewer looks, agent makes and uses sandboxes, operator also changes
+    /// templates and snapshots, admin also sees what all tenants have.
+    #[arg(long, default_value = "operator", value_name = "ROLE")]
+    pub(crate) role: Role,
 
     /// How long it works, for example 30d [default: until it is revoked].
     #[arg(long, value_parser = duration, value_name = "DURATION")]

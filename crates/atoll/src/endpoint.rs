@@ -3,14 +3,14 @@
 //! server runs: what a killed one left is not locked, and means nothing.
 //!
 //! The key in it belongs to whoever can read the home, who could make one
-//! anyway; it is made once and kept in `local_key`.
+//! anyway; it is an admin's, made once and kept in `local_key`.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use atoll_control::identity::{AuthenticationError, DEFAULT_TENANT, Keys};
+use atoll_control::identity::{AuthenticationError, DEFAULT_TENANT, Keys, Role};
 use serde::Serialize;
 
 const FILE: &str = "endpoint.json";
@@ -57,12 +57,16 @@ pub(crate) async fn local_key(home: &Path, keys: &Keys) -> anyhow::Result<String
     let path = home.join(KEY_FILE);
     if let Ok(key) = fs::read_to_string(&path) {
         match keys.authenticate(&key).await {
-            Ok(_) => return Ok(key),
+            Ok(caller) if caller.role == Role::Admin => return Ok(key),
+            // Of before there were roles.
+            Ok(_) => {}
             Err(AuthenticationError::Refused(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let issued = keys.create(KEY_NAME, DEFAULT_TENANT, None).await?;
+    let issued = keys
+        .create_for(KEY_NAME, DEFAULT_TENANT, Role::Admin, None)
+        .await?;
     let key = issued.key.reveal().to_owned();
     write_privately(&path, &key, Locking::None)?;
     Ok(key)

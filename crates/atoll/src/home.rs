@@ -14,6 +14,7 @@ use atoll_control::executions::HistorySettings;
 use atoll_control::lifecycle;
 use atoll_control::running::CodeWithoutToken;
 use atoll_control::sessions::SessionSettings;
+use atoll_control::templates::Resources;
 use atoll_engine::{
     Cidr, EngineConfig, GUEST_IN_LAYER, MonitoredRuntime, NetworkPolicy, OciRuntimeChoice, Runtime,
     SlotRange, Tier,
@@ -72,6 +73,8 @@ struct Settings {
     pool: Vec<fleet::Pool>,
     /// What all sandboxes of the server may have together.
     host: fleet::Host,
+    /// Most that clients get of what they ask for.
+    max_limits: Resources,
     /// Who is told what happens.
     webhook: Vec<WebhookSettings>,
 }
@@ -192,6 +195,7 @@ impl Home {
             network,
             code_without_token: self.settings.code_without_token,
             host: fleet::capacity(&self.settings.host)?,
+            limits_max: fleet::largest(&self.settings.max_limits, &default.limits_max)?,
             pools: fleet::pools(&self.settings.pool)?,
             ..default
         })

@@ -22,23 +22,34 @@ pub struct Attempt {
 
 /// Attempts of one call.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(Vec<Attempt>);
+pub(crate) struct Attempts {
+    failed: Vec<Attempt>,
+    /// How many of them were somewhere else.
+    elsewhere: usize,
+}
 
 impl Attempts {
+    /// Attempts after others that were somewhere else.
+    pub(crate) fn after(failed: Vec<Attempt>) -> Self {
+        Self {
+            elsewhere: failed.len(),
+            failed,
+        }
+    }
+
     /// Notes that an attempt failed, and waits before the next one; `false`
     /// when there is none.
     pub(crate) async fn again_after(&mut self, message: String) -> bool {
-        let number = u32::try_from(self.0.len())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
-        let is_last = number >= ATTEMPTS_MAX;
+        let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).saturating_add(1);
+        let here = count(self.failed.len() - self.elsewhere);
+        let is_last = here >= ATTEMPTS_MAX;
         let pause = if is_last {
             Duration::ZERO
         } else {
-            PAUSE_FIRST * 2_u32.pow(number - 1)
+            PAUSE_FIRST * 2_u32.pow(here - 1)
         };
-        self.0.push(Attempt {
-            number,
+        self.failed.push(Attempt {
+            number: count(self.failed.len()),
             message,
             waited_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
         });
@@ -48,7 +59,7 @@ impl Attempts {
 
     /// Those that failed.
     pub(crate) fn failed(self) -> Vec<Attempt> {
-        self.0
+        self.failed
     }
 }
 
@@ -62,7 +73,11 @@ mod tests {
         assert!(attempts.again_after("a".to_owned()).await);
         assert!(attempts.again_after("b".to_owned()).await);
         assert!(!attempts.again_after("c".to_owned()).await);
-        let waited: Vec<u64> = attempts.0.iter().map(|one| one.waited_ms).collect();
+        let waited: Vec<u64> = attempts.failed.iter().map(|one| one.waited_ms).collect();
         assert_eq!(waited, [100, 200, 0]);
+        let mut elsewhere = Attempts::after(attempts.failed());
+        assert!(elsewhere.again_after("d".to_owned()).await);
+        let last = elsewhere.failed().pop().unwrap();
+        assert_eq!((last.number, last.waited_ms), (4, 100));
     }
 }

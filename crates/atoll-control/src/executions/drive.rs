@@ -37,7 +37,7 @@ pub(super) async fn begin(
     shared: &Arc<Shared>,
     live: &Arc<LiveExecution>,
     place: &Place,
-    wish: ExecutionWish,
+    (wish, earlier): (ExecutionWish, Vec<Attempt>),
 ) -> Result<(), BeginError> {
     let (reply, begun) = oneshot::channel();
     let drive = Drive {
@@ -45,6 +45,7 @@ pub(super) async fn begin(
         live: Arc::clone(live),
         place: place.clone(),
         wish,
+        earlier,
         evidence: Vec::new(),
     };
     tokio::spawn(drive.run(reply));
@@ -65,6 +66,8 @@ struct Drive {
     live: Arc<LiveExecution>,
     place: Place,
     wish: ExecutionWish,
+    /// Attempts in another sandbox.
+    earlier: Vec<Attempt>,
     /// The end of standard error.
     evidence: Vec<u8>,
 }
@@ -132,7 +135,7 @@ impl Drive {
         let guest = self.place.sandbox.live.guest().clone();
         let guest = guest.with_bounds(NARROW);
         let asked = self.wish.asked();
-        let mut attempts = Attempts::default();
+        let mut attempts = Attempts::after(self.earlier.clone());
         loop {
             let started = match &asked {
                 Asked::Code(code) => guest.run_code(code).await.map(Run::Code),

@@ -78,6 +78,9 @@ impl Executions {
                 Ok(gone) => tracing::info!("{gone} executions left the history"),
                 Err(error) => tracing::warn!("the history is not cleaned up: {error}"),
             }
+            if let Err(error) = self.shared.database.forget_usage(bounds.before_ms).await {
+                tracing::warn!("old sums of usage stay: {error}");
+            }
         }
     }
 }

@@ -191,11 +191,22 @@ impl Executions {
         place: &Place,
         wish: ExecutionWish,
     ) -> Result<Arc<LiveExecution>, BeginError> {
+        self.begin_after(caller, place, wish, Vec::new()).await
+    }
+
+    /// The same after attempts elsewhere, none of which took it.
+    pub(crate) async fn begin_after(
+        &self,
+        caller: &Caller,
+        place: &Place,
+        wish: ExecutionWish,
+        earlier: Vec<Attempt>,
+    ) -> Result<Arc<LiveExecution>, BeginError> {
         wish.check()?;
         let id = ExecutionId::random();
         let row = wish.first_row(id, caller, place, self.shared.lifecycle.tier());
         let live = self.shared.live.add(row)?;
-        drive::begin(&self.shared, &live, place, wish).await?;
+        drive::begin(&self.shared, &live, place, (wish, earlier)).await?;
         Ok(live)
     }
 

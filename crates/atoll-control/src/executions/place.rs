@@ -9,7 +9,7 @@ use std::sync::Arc;
 use atoll_store::db::{Database, DatabaseError, GrantedObject, Sandbox, SandboxState, SessionId};
 
 use super::Executions;
-use crate::identity::{Caller, LookupError, now_ms};
+use crate::identity::{Caller, LookupError, Role, now_ms};
 use crate::lifecycle::Lifecycle;
 use crate::running::{Running, RunningSandboxes};
 
@@ -118,6 +118,10 @@ impl Places {
         let row = self.row(caller, id).await?;
         let sandbox = match row.state {
             SandboxState::Running | SandboxState::Resuming => self.running.get(&row.sandbox_id),
+            // To wake it up is to change it.
+            SandboxState::Pausing | SandboxState::Paused if caller.role == Role::Viewer => {
+                return Err(PlaceError::Paused);
+            }
             SandboxState::Pausing | SandboxState::Paused => {
                 let asleep = self.running.asleep(&row.sandbox_id);
                 let asleep = asleep.ok_or(PlaceError::Paused)?;

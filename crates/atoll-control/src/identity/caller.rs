@@ -4,6 +4,8 @@
 use atoll_engine::SandboxId;
 use atoll_store::db::{Database, DatabaseError, KeyId, Sandbox, TenantId};
 
+use super::Role;
+
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -11,6 +13,8 @@ pub struct Caller {
     pub tenant: TenantId,
     /// The key it came with.
     pub key: KeyId,
+    /// What that key may do.
+    pub role: Role,
     /// The agent it says it acts for.
     pub agent_id: Option<String>,
     /// The task it says it works on.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::api_key::KeyHasher;
 use super::secret::HomeSecret;
-use super::{ApiKey, Caller, KeyMask, millis, now_ms};
+use super::{ApiKey, Caller, KeyMask, Role, millis, now_ms};
 
 /// The tenant of keys that name no other.
 pub const DEFAULT_TENANT: &str = "default";
@@ -52,6 +52,8 @@ pub struct KeyInfo {
     pub tenant_id: TenantId,
     /// Name of that tenant.
     pub tenant: String,
+    /// What it may do.
+    pub role: String,
     /// What may be shown of the key.
     pub mask: KeyMask,
     /// Whether it opens anything.
@@ -148,6 +150,8 @@ pub enum Refusal {
     Revoked,
     /// Its time is over.
     Expired,
+    /// It has a role that nobody knows.
+    Role,
 }
 
 /// Why a caller is not known.
@@ -169,7 +173,8 @@ impl Keys {
         }
     }
 
-    /// Makes a key of `tenant`, which is made too if there is none of that name.
+    /// Makes an operator's key of `tenant`, which is made too if there is none
+    /// of that name.
     ///
     /// # Errors
     /// When a name cannot be used or the database cannot be written.
@@ -179,11 +184,26 @@ impl Keys {
         tenant: &str,
         lifetime: Option<Duration>,
     ) -> Result<IssuedKey, IssueError> {
+        self.create_for(name, tenant, Role::Operator, lifetime)
+            .await
+    }
+
+    /// The same with another role.
+    ///
+    /// # Errors
+    /// When a name cannot be used or the database cannot be written.
+    pub async fn create_for(
+        &self,
+        name: &str,
+        tenant: &str,
+        role: Role,
+        lifetime: Option<Duration>,
+    ) -> Result<IssuedKey, IssueError> {
         check_key_name(name)?;
         check_tenant_name(tenant)?;
         let now_ms = now_ms();
         let tenant = self.database.ensure_tenant(tenant, now_ms).await?;
-        let (key, new) = self.fresh(name, tenant.tenant_id, lifetime, now_ms)?;
+        let (key, new) = self.fresh(name, tenant.tenant_id, role.as_str(), (lifetime, now_ms))?;
         self.database.insert_key(&new).await?;
         let info = info(stored(new), tenant.name, now_ms);
         Ok(IssuedKey { key, info })
@@ -231,7 +251,7 @@ impl Keys {
         }
     }
 
-    /// Makes a key in the place of `old`, with its name and its tenant. The
+    /// Makes a key in the place of `old`, with its name, its tenant and its role. The
     /// old one works for `grace` longer, or until it would have ended anyway.
     /// The new one lives as long as the old one was meant to, from now on.
     ///
@@ -244,7 +264,12 @@ impl Keys {
             let lived = end.saturating_sub(record.created_at_ms);
             Duration::from_millis(u64::try_from(lived).unwrap_or(0))
         });
-        let (key, new) = self.fresh(&record.name, record.tenant_id, lifetime, now_ms)?;
+        let (key, new) = self.fresh(
+            &record.name,
+            record.tenant_id,
+            &record.role,
+            (lifetime, now_ms),
+        )?;
         match self.database.rotate_key(old, &new, millis(grace)).await? {
             Rotated::Missing => Err(RotateError::NotFound),
             Rotated::Over => Err(RotateError::Over),
@@ -298,8 +323,13 @@ impl Keys {
             KeyState::Expired => return refused(Refusal::Expired),
             KeyState::Revoked => return refused(Refusal::Revoked),
         }
+        // A role that only a later version knows is none.
+        let Ok(role) = record.role.parse() else {
+            return refused(Refusal::Role);
+        };
         self.note_use(&record, now_ms).await;
         Ok(Caller {
+            role,
             tenant: record.tenant_id,
             key: record.key_id,
             agent_id: None,
@@ -330,14 +360,15 @@ impl Keys {
         &self,
         name: &str,
         tenant_id: TenantId,
-        lifetime: Option<Duration>,
-        now_ms: i64,
+        role: &str,
+        (lifetime, now_ms): (Option<Duration>, i64),
     ) -> Result<(ApiKey, NewKey), IssueError> {
         let key = ApiKey::random().map_err(IssueError::Random)?;
         let new = NewKey {
             key_id: KeyId::random(),
             tenant_id,
             name: name.to_owned(),
+            role: role.to_owned(),
             hash: self.hasher.hash(&key).to_hex().to_string(),
             suffix: key.mask().suffix,
             created_at_ms: now_ms,
@@ -389,6 +420,7 @@ fn info(record: KeyRecord, tenant: String, now_ms: i64) -> KeyInfo {
         name: record.name,
         tenant_id: record.tenant_id,
         tenant,
+        role: record.role,
         mask: KeyMask::new(&record.suffix),
         created_at_ms: record.created_at_ms,
         expires_at_ms: record.expires_at_ms,
@@ -402,6 +434,7 @@ fn stored(new: NewKey) -> KeyRecord {
         key_id: new.key_id,
         tenant_id: new.tenant_id,
         name: new.name,
+        role: new.role,
         hash: new.hash,
         suffix: new.suffix,
         created_at_ms: new.created_at_ms,

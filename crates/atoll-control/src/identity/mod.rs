@@ -5,6 +5,7 @@
 //! | `secret.rs` | `$ATOLL_HOME/secret`, from which all other keys are derived |
 //! | `api_key.rs` | what an API key looks like, its hash and its mask |
 //! | `keys.rs` | making, listing, ending and replacing keys; who a key stands for |
+//! | `role.rs` | what a key may do |
 //! | `caller.rs` | the one who asks, and the sandboxes that are theirs |
 //! | `token.rs` | tokens of sandboxes: computed, not stored |
 //! | `access.rs` | who may reach which sandbox right now, without a look at the database |
@@ -31,6 +32,7 @@ mod access;
 mod api_key;
 mod caller;
 mod keys;
+mod role;
 mod seal;
 mod secret;
 mod token;
@@ -49,6 +51,7 @@ pub use keys::{
     AuthenticationError, DEFAULT_TENANT, IssueError, IssuedKey, KeyInfo, KeyState, Keys, Refusal,
     RevokeError, RotateError, RotatedKey,
 };
+pub use role::{InvalidRole, Role};
 pub use seal::{SandboxSecrets, SealError, Sealer};
 pub use secret::{HomeSecret, SecretError};
 pub use token::{EnvdToken, TokenMint};

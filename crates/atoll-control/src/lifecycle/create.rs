@@ -294,7 +294,17 @@ impl Creation {
             environment: &self.wish.environment,
             lifetime: self.wish.timeout.saturating_add(BIRTH_BOUND),
             guest_token: guest_token.clone(),
+            resources: &self.wish.limits,
         };
+        // What a template has nobody has to ask for, and a fork is as its parent.
+        if self.parent.is_none() {
+            let usual = template.resources.apply(&settings.limits);
+            let largest = settings.limits_max.or_larger(&usual);
+            let wanted = self.wish.limits.apply(&usual);
+            wanted
+                .validate_within(&largest)
+                .map_err(InvalidWish::Limits)?;
+        }
         let blueprint = Blueprint::new(template, &settings.limits, particulars);
         Ok(Plan {
             secrets: SandboxSecrets {

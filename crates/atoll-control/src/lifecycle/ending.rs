@@ -6,6 +6,7 @@ use std::time::Duration;
 use atoll_engine::{Outcome, SandboxError};
 use atoll_store::db::{Change, ChangeError, Intent, Sandbox, SandboxState};
 
+use super::meter::{Between, last_look};
 use super::task::{Reply, SandboxTask};
 use super::view::json;
 use super::{OperationError, Shared, Step, event};
@@ -33,6 +34,13 @@ impl SandboxTask {
     /// Ends the sandbox, and with it this task.
     pub(super) async fn end(mut self, ending: Ending) {
         self.close();
+        let between = match self.row.state {
+            SandboxState::Pausing | SandboxState::Paused | SandboxState::Resuming => {
+                Between::WasPaused
+            }
+            SandboxState::Creating | SandboxState::Running | SandboxState::Killing => Between::Ran,
+        };
+        let last = last_look(&self.running).await;
         if self.row.state != SandboxState::Killing {
             // It ends anyway, whether or not that can be written now.
             match self.write_killing().await {
@@ -50,18 +58,22 @@ impl SandboxTask {
         }
         let live = &self.running.live;
         let is_over = matches!(ending, Ending::TimeOver);
-        let (outcome, reply) = match ending {
-            Ending::Asked(reply) => {
-                let destroying = destroy_until_gone(live, Some(reply));
-                Step::Destroy.around(destroying).await
-            }
-            Ending::TimeOver | Ending::Found => {
-                let seen = live.wait(EXPIRY_BOUND).await.ok().flatten();
-                let destroying = destroy_until_gone(live, None);
-                let (destroyed, _) = Step::Destroy.around(destroying).await;
-                (seen.unwrap_or(destroyed), None)
+        let ended = async {
+            match ending {
+                Ending::Asked(reply) => {
+                    let destroying = destroy_until_gone(live, Some(reply));
+                    Step::Destroy.around(destroying).await
+                }
+                Ending::TimeOver | Ending::Found => {
+                    let seen = live.wait(EXPIRY_BOUND).await.ok().flatten();
+                    let destroying = destroy_until_gone(live, None);
+                    let (destroyed, _) = Step::Destroy.around(destroying).await;
+                    (seen.unwrap_or(destroyed), None)
+                }
             }
         };
+        let metered = self.shared.meter_last(&self.running, last, between);
+        let ((outcome, reply), ()) = tokio::join!(ended, metered);
         let outcome = match outcome {
             // Its monitor was told to end it, because its time was over.
             Outcome::Killed if is_over => self.lifetime_ended(),

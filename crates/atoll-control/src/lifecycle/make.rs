@@ -10,7 +10,7 @@ use atoll_guest_client::InitRequest;
 
 use super::{CreateError, Shared, Step};
 use crate::LiveSandbox;
-use crate::templates::Template;
+use crate::templates::{Resources, Template};
 
 /// A sandbox that is to be made.
 pub(super) struct Blueprint {
@@ -30,6 +30,8 @@ pub(super) struct Particulars<'a> {
     /// When its monitor ends it, with nobody watching.
     pub(super) lifetime: Duration,
     pub(super) guest_token: String,
+    /// Limits of its own.
+    pub(super) resources: &'a Resources,
 }
 
 impl Blueprint {
@@ -41,8 +43,9 @@ impl Blueprint {
             environment,
             lifetime,
             guest_token,
+            resources,
         } = particulars;
-        let limits = template.resources.apply(defaults);
+        let limits = resources.apply(&template.resources.apply(defaults));
         let limits = Limits {
             open_files: limits.open_files.min(open_files_ceiling()),
             ..limits

@@ -53,6 +53,7 @@ mod event;
 mod journal;
 mod kill;
 mod make;
+mod meter;
 mod observe;
 mod pause;
 mod pool;

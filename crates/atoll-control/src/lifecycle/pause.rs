@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::create::millis;
+use super::meter::Between;
 use super::sampler::Sampler;
 use super::task::{Order, SandboxTask};
 use super::{Found, Lifecycle, OperationError, Shared, Step, event};
@@ -244,7 +245,11 @@ impl SandboxTask {
             ..Change::default()
         };
         self.row = Step::WriteResumed.around(self.change(&resumed)).await?;
-        self.sampler = Some(Sampler::start(&self.shared, &self.running));
+        self.sampler = Some(Sampler::start(
+            &self.shared,
+            &self.running,
+            Between::WasPaused,
+        ));
         Ok(())
     }
 

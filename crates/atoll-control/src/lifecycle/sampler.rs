@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Shared;
+use super::meter::Between;
 use crate::identity::now_ms;
 use crate::running::Running;
 
@@ -55,6 +56,10 @@ async fn write(
     }
 }
 
+/// Of so many looks one is metered, after the first two. Counters lose nothing by it, and each
+/// takes a commit of its own.
+const METERED_EVERY: u64 = 4;
+
 /// Measures one sandbox until dropped.
 pub(super) struct Sampler(JoinHandle<()>);
 
@@ -65,18 +70,20 @@ impl Drop for Sampler {
 }
 
 impl Sampler {
-    pub(super) fn start(shared: &Arc<Shared>, running: &Arc<Running>) -> Self {
+    /// Begins; `between` is what it did since it was measured last, if it ever was.
+    pub(super) fn start(shared: &Arc<Shared>, running: &Arc<Running>, between: Between) -> Self {
         let (shared, running) = (Arc::clone(shared), Arc::clone(running));
         Self(tokio::spawn(async move {
-            sample(&shared, &running).await;
+            sample(&shared, &running, between).await;
         }))
     }
 }
 
-async fn sample(shared: &Shared, running: &Running) {
+async fn sample(shared: &Shared, running: &Running, since_last: Between) {
     let interval = Duration::from_millis(u64::try_from(METRIC_INTERVAL_MS).unwrap_or(5000));
     let mut before: Option<(Instant, u64)> = None;
-    loop {
+    let mut is_metered = false;
+    for look in 0_u64.. {
         // Between two looks, so that a slow one does not pile up others.
         if before.is_some() {
             tokio::time::sleep(interval).await;
@@ -95,6 +102,13 @@ async fn sample(shared: &Shared, running: &Running) {
             _ => 0,
         };
         let is_first = before.is_none();
+        if look <= 1 || look.is_multiple_of(METERED_EVERY) {
+            let between = if is_metered { Between::Ran } else { since_last };
+            match shared.meter(running, &stats, between).await {
+                Ok(()) => is_metered = true,
+                Err(error) => tracing::warn!("the use of {} is metered later: {error}", running.id),
+            }
+        }
         before = Some((now, stats.cpu_usec));
         if is_first {
             continue; // one look says nothing of a rate

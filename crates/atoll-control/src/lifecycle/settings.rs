@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atoll_engine::{Limits, NetworkPolicy};
+use atoll_engine::{Limits, NetworkPolicy, open_files_ceiling};
 
 use super::{HostCapacity, PoolSettings};
 use crate::running::CodeWithoutToken;
@@ -18,6 +18,8 @@ pub struct Settings {
     pub lifetime_max: Duration,
     /// Limits where a template names none.
     pub limits: Limits,
+    /// Most that a creation or a session gets of what it asks for.
+    pub limits_max: Limits,
     /// What a sandbox may reach when its creation says nothing of it.
     pub network: NetworkPolicy,
     /// In whose sandboxes code runs without a token.
@@ -30,15 +32,32 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
+        let host = HostCapacity::measured();
         Self {
             sandboxes_max: 200,
             snapshots_max: 100,
             lifetime_max: Duration::from_secs(24 * 60 * 60),
+            limits_max: limits_max(&host),
             limits: Limits::default(),
             network: NetworkPolicy::full(),
             code_without_token: CodeWithoutToken::default(),
-            host: HostCapacity::measured(),
+            host,
             pools: Vec::new(),
         }
     }
+}
+
+/// What nobody gets more of unless the operator says so: all of this host, and
+/// of what it has no measure for what large programs need.
+fn limits_max(host: &HostCapacity) -> Limits {
+    let most = Limits {
+        memory_mib: host.memory_mib,
+        cpu_millis: host.cpu_millis,
+        pids: 32 * 1024,
+        disk_mib: 64 * 1024,
+        inodes: Some(16 * 1024 * 1024),
+        open_files: open_files_ceiling().min(Limits::LARGEST.open_files),
+        shm_mib: host.memory_mib,
+    };
+    most.or_larger(&Limits::default())
 }

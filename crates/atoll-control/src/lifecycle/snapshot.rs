@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::{SandboxError, SandboxId, Still};
+use atoll_engine::{Limits, SandboxError, SandboxId, Still};
 use atoll_store::db::{DatabaseError, Sandbox, SandboxState};
 use atoll_store::{ArchiveError, Digest, LayerError, LayerInfo, no_progress};
 use tokio::sync::oneshot;
@@ -533,6 +533,7 @@ impl Shared {
             timeout: time,
             metadata,
             environment: secrets.environment,
+            limits: parse::<Limits>("description of limits", &row.limits)?.into(),
             traffic: parse("description of traffic", &row.network)?,
             pauses: lifecycle.pauses,
             pause_mode: lifecycle.pause_mode,

@@ -13,6 +13,7 @@ use super::admission::Admitted;
 use super::booking::{Booked, Hold};
 use super::deadline::Deadline;
 use super::ending::Ending;
+use super::meter::Between;
 use super::sampler::Sampler;
 use super::snapshot::{Held, Holder, released};
 use super::view::{json, parse};
@@ -227,7 +228,7 @@ impl SandboxTask {
                 Ok(())
             }
             SandboxState::Running | SandboxState::Creating | SandboxState::Killing => {
-                self.sampler = Some(Sampler::start(&self.shared, &self.running));
+                self.sampler = Some(Sampler::start(&self.shared, &self.running, Between::Ran));
                 Ok(())
             }
         };

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use atoll_engine::Tier;
+use atoll_engine::{LimitsError, Tier};
 use serde::Serialize;
 
 use super::{PauseMode, Traffic};
+use crate::templates::Resources;
 
 /// Longest idempotency key.
 const KEY_LEN_MAX: usize = 255;
@@ -28,6 +29,8 @@ pub struct CreateWish {
     pub metadata: BTreeMap<String, String>,
     /// Environment of its commands.
     pub environment: BTreeMap<String, String>,
+    /// What it may use, where its template does not say it.
+    pub limits: Resources,
     /// What it may reach, and who may reach it.
     pub traffic: Traffic,
     /// Whether it is paused at the end of its time, and not ended.
@@ -56,6 +59,9 @@ pub enum InvalidWish {
     /// A variable that no command could have.
     #[error("'{0}' cannot be an environment variable")]
     Variable(String),
+    /// A limit that it cannot have here.
+    #[error(transparent)]
+    Limits(LimitsError),
     /// Its tier keeps files and memory together.
     #[error("the {0} tier cannot keep the files of a sandbox without its memory")]
     FilesOnly(Tier),
@@ -152,6 +158,7 @@ mod tests {
             timeout: Duration::from_secs(300),
             metadata: BTreeMap::new(),
             environment: BTreeMap::new(),
+            limits: Resources::default(),
             traffic: Traffic::default(),
             pauses: false,
             pause_mode: PauseMode::Full,
@@ -191,6 +198,14 @@ mod tests {
             ..wish()
         };
         assert_ne!(wish().digest(), other_time.digest());
+        let other_limits = CreateWish {
+            limits: Resources {
+                memory_mib: Some(512),
+                ..Resources::default()
+            },
+            ..wish()
+        };
+        assert_ne!(wish().digest(), other_limits.digest());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::executions::{Attempt, Attempts, Place};
 use crate::identity::{Caller, now_ms};
 use crate::lifecycle::{CreateError, CreateWish, Created, OperationError, PauseMode, Traffic};
 use crate::running::Running;
+use crate::templates::Resources;
 
 /// What a sandbox takes with it.
 const LOST: [&str; 3] = ["variables", "files", "processes"];
@@ -83,7 +84,7 @@ impl Sessions {
             return Ok(Acquired {
                 session: row,
                 place,
-                recovered: None,
+                recovered: lock(&live.untold).clone(),
             });
         }
         // In a task of its own: who hangs up half-way leaves nothing half made.
@@ -131,8 +132,9 @@ impl Shared {
                                 Some(self.loss(&caller, before).await?)
                             }
                             (_, Woken::Booted) => Some(Recovered::booted(sandbox)),
-                            (_, Woken::Whole | Woken::Gone) => None,
+                            (_, Woken::Whole | Woken::Gone) => lock(&live.untold).clone(),
                         };
+                        lock(&live.untold).clone_from(&recovered);
                         return Ok(Acquired {
                             session: row,
                             place,
@@ -169,16 +171,21 @@ impl Shared {
         if !noted.await? {
             return Err(SessionError::Fenced);
         }
+        let recovered = previous.map(|loss| Recovered {
+            attempts: attempts.clone(),
+            ..loss
+        });
+        lock(&live.untold).clone_from(&recovered);
         let row = live.row();
         let place = self.present(live, &row);
         let place = place.ok_or_else(|| SessionError::Unavailable {
             message: "its new sandbox ended at once".to_owned(),
-            attempts: attempts.clone(),
+            attempts,
         })?;
         Ok(Acquired {
             session: row,
             place,
-            recovered: previous.map(|loss| Recovered { attempts, ..loss }),
+            recovered,
         })
     }
 
@@ -239,6 +246,7 @@ impl Shared {
         let sealed = self.sealer.open(&row.session_id.to_string(), &row.sealed)?;
         let environment: BTreeMap<String, String> =
             serde_json::from_slice(&sealed).unwrap_or_default();
+        let limits: Resources = serde_json::from_str(&row.limits).unwrap_or_default();
         let traffic: Traffic = serde_json::from_str(&row.network).unwrap_or_default();
         let mut metadata = row.metadata.0.clone();
         metadata.insert(SESSION_MARK.to_owned(), row.session_id.to_string());
@@ -249,6 +257,7 @@ impl Shared {
                 timeout: time_left(row, lifecycle.settings().lifetime_max),
                 metadata: metadata.clone(),
                 environment: environment.clone(),
+                limits: limits.clone(),
                 traffic: traffic.clone(),
                 pauses: false,
                 pause_mode: PauseMode::Full,

@@ -62,6 +62,7 @@ impl Sessions {
             key_id: caller.key,
             sealed: shared.sealer.seal(&session_id.to_string(), &environment)?,
             network: serde_json::to_string(&new.traffic).unwrap_or_default(),
+            limits: serde_json::to_string(&new.limits).unwrap_or_default(),
             agent_id: new.agent_id,
             task_id: new.task_id,
             user_id: new.user_id,

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 
 use super::{LiveSession, SessionError, Sessions, Shared, lock};
 use crate::executions::is_own;
-use crate::identity::{Caller, now_ms};
+use crate::identity::{Caller, Role, now_ms};
 use crate::lifecycle::OperationError;
 
 /// Time between two looks at what is due.
@@ -289,6 +289,7 @@ impl Shared {
         let caller = Caller {
             tenant: row.tenant_id,
             key: row.key_id,
+            role: Role::Agent,
             agent_id: None,
             task_id: None,
         };

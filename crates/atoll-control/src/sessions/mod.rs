@@ -14,6 +14,7 @@
 //! | `open.rs` | sessions after a start of the server |
 //! | `create.rs` | a new one, or the one that is there |
 //! | `acquire.rs` | its sandbox, made anew where it is gone |
+//! | `run.rs` | something to run in it |
 //! | `end.rs` | the end of sessions and tasks, asked for or due |
 //! | `grants.rs` | which other agents may use it |
 //!
@@ -27,6 +28,7 @@ mod end;
 mod error;
 mod grants;
 mod open;
+mod run;
 mod wish;
 
 use std::collections::HashMap;
@@ -43,6 +45,7 @@ pub use acquire::{Acquired, Recovered};
 pub use create::{Found, Gotten};
 pub use end::{Completed, EndReason};
 pub use error::SessionError;
+pub use run::RunError;
 pub use wish::NewSession;
 
 /// Written on every sandbox of a session, for its owner to see and for the
@@ -91,6 +94,9 @@ struct LiveSession {
     /// What its sandbox was made from.
     template_id: Mutex<Option<String>>,
     last_used_ms: AtomicI64,
+    /// What was lost and nobody has been told yet: who asked may have hung up,
+    /// or its call may have failed.
+    untold: Mutex<Option<Recovered>>,
     /// Held by who makes or ends its sandbox.
     gate: tokio::sync::Mutex<()>,
 }
@@ -101,6 +107,7 @@ impl LiveSession {
             last_used_ms: AtomicI64::new(row.last_used_at_ms),
             row: Mutex::new(row),
             template_id: Mutex::default(),
+            untold: Mutex::default(),
             gate: tokio::sync::Mutex::default(),
         }
     }
@@ -141,6 +148,18 @@ impl Sessions {
         };
         self.shared.check(caller, &row).await?;
         Ok(row)
+    }
+}
+
+impl Sessions {
+    /// Says that a caller knows of `recovered`: later ones need not be told.
+    pub fn told(&self, id: SessionId, recovered: Option<&Recovered>) {
+        if let (Some(live), Some(recovered)) = (self.shared.live(id), recovered) {
+            let mut untold = lock(&live.untold);
+            if untold.as_ref() == Some(recovered) {
+                *untold = None;
+            }
+        }
     }
 }
 

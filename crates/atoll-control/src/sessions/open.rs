@@ -7,7 +7,7 @@ use atoll_store::db::{Database, DatabaseError, Fence, Sandbox, SessionId};
 
 use super::{LiveSession, SESSION_MARK, SessionSettings, Sessions, Shared, lock};
 use crate::executions::Places;
-use crate::identity::{Caller, Sealer};
+use crate::identity::{Caller, Role, Sealer};
 
 impl Sessions {
     /// The sessions of a node whose sandboxes have been taken up.
@@ -73,6 +73,7 @@ impl Shared {
         let caller = Caller {
             tenant: row.tenant_id,
             key: row.key_id,
+            role: Role::Agent,
             agent_id: None,
             task_id: None,
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::SessionError;
 use crate::lifecycle::Traffic;
+use crate::templates::Resources;
 
 /// Longest name of an agent, a task or a user.
 const NAME_LEN_MAX: usize = 128;
@@ -30,6 +31,8 @@ pub struct NewSession {
     pub metadata: BTreeMap<String, String>,
     /// Environment of its sandboxes.
     pub environment: BTreeMap<String, String>,
+    /// What its sandboxes may use, where their template does not say it.
+    pub limits: Resources,
     /// What its sandboxes may reach.
     pub traffic: Traffic,
     /// How long nobody may use it before it ends.
@@ -101,6 +104,7 @@ mod tests {
             template: "base".to_owned(),
             metadata: BTreeMap::new(),
             environment: BTreeMap::new(),
+            limits: Resources::default(),
             traffic: Traffic::default(),
             idle: Duration::from_secs(1),
             lifetime: Duration::from_secs(1),

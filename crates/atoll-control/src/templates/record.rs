@@ -52,7 +52,8 @@ impl Template {
     }
 }
 
-/// Limits a template asks for; what it does not name stays the default.
+/// Limits that a template, a sandbox or a session asks for; what it does not
+/// name stays the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
@@ -68,6 +69,29 @@ pub struct Resources {
     /// Processes and threads at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
+    /// Files and directories on the writable disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inodes: Option<u64>,
+    /// Open files of one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    /// Size of `/dev/shm` in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm_mib: Option<u64>,
+}
+
+impl From<Limits> for Resources {
+    fn from(limits: Limits) -> Self {
+        Self {
+            memory_mib: Some(limits.memory_mib),
+            cpu_millis: Some(limits.cpu_millis),
+            disk_mib: Some(limits.disk_mib),
+            pids: Some(limits.pids),
+            inodes: limits.inodes,
+            open_files: Some(limits.open_files),
+            shm_mib: Some(limits.shm_mib),
+        }
+    }
 }
 
 impl Resources {
@@ -79,7 +103,9 @@ impl Resources {
             cpu_millis: self.cpu_millis.unwrap_or(limits.cpu_millis),
             disk_mib: self.disk_mib.unwrap_or(limits.disk_mib),
             pids: self.pids.unwrap_or(limits.pids),
-            ..limits.clone()
+            inodes: self.inodes.or(limits.inodes),
+            open_files: self.open_files.unwrap_or(limits.open_files),
+            shm_mib: self.shm_mib.unwrap_or(limits.shm_mib),
         }
     }
 }

@@ -27,8 +27,8 @@ pub use metric::{LatestMetrics, SandboxMetric};
 pub use network::{EgressChange, EgressProxy, Network, NetworkDetail};
 pub use pool::{Pool, PoolMode};
 pub use sandbox::{
-    AutoResume, Connect, Extension, Lifecycle, ListedSandbox, NewSandbox, OnTimeout, Pause,
-    PauseMode, Sandbox, SandboxDetail, SandboxState, Timeout,
+    AutoResume, Connect, Extension, Lifecycle, LimitsWish, ListedSandbox, NewSandbox, OnTimeout,
+    Pause, PauseMode, Sandbox, SandboxDetail, SandboxState, Timeout,
 };
 pub use secret::Secret;
 pub use snapshot::{Fork, ForkResult, NewSnapshot, SnapshotInfo};

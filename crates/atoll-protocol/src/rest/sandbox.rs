@@ -32,6 +32,9 @@ pub struct NewSandbox {
     /// What it may reach, and who may reach it.
     #[serde(default)]
     pub network: Option<Network>,
+    /// What it may use; Atoll's own.
+    #[serde(default)]
+    pub limits: Option<LimitsWish>,
     /// What its owner writes on it.
     #[serde(default)]
     pub metadata: Option<BTreeMap<String, String>>,
@@ -47,6 +50,21 @@ pub struct NewSandbox {
     /// Volumes it wants.
     #[serde(default)]
     pub volume_mounts: Option<Vec<Value>>,
+}
+
+/// What a sandbox may use; as its template has it where nothing is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsWish {
+    /// Memory in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Thousandths of a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u64>,
+    /// Writable disk in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mib: Option<u64>,
 }
 
 /// Whether traffic wakes a paused sandbox.

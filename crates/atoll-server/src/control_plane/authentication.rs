@@ -1,6 +1,6 @@
 //! Who asks: `X-API-Key`, or `Authorization: Bearer` with the same key.
 
-use atoll_control::identity::{AuthenticationError, Caller};
+use atoll_control::identity::{AuthenticationError, Caller, Role};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -48,6 +48,23 @@ pub(crate) async fn authenticate(
         }
         Err(error) => ApiError::internal(&error).into_response(),
     }
+}
+
+/// Lets a request through whose key is at least a `least`.
+pub(crate) async fn admit(least: Role, request: Request, next: Next) -> Response {
+    let asker = request.extensions().get::<Asker>();
+    match asker.map(|asker| asker.caller.role) {
+        Some(role) if role >= least => next.run(request).await,
+        Some(role) => {
+            ApiError::new(StatusCode::FORBIDDEN, &too_little(role, least)).into_response()
+        }
+        None => refused("a request needs an API key: send it as `X-API-Key`").into_response(),
+    }
+}
+
+/// What is said to who may not.
+pub(super) fn too_little(role: Role, least: Role) -> String {
+    format!("the key is for the role `{role}`, and this takes `{least}`")
 }
 
 fn refused(message: &str) -> ApiError {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use atoll_control::lifecycle::{
     CreateWish, Egress, IdempotencyKey, IngressWish, PauseMode, PortAccess, Traffic,
 };
-use atoll_protocol::rest::{NewSandbox, Sandbox};
+use atoll_control::templates::Resources;
+use atoll_protocol::rest::{LimitsWish, NewSandbox, Sandbox};
 use axum::Json;
 use axum::extract::State;
 use http::{HeaderMap, StatusCode, header};
@@ -112,6 +113,7 @@ fn wish(body: NewSandbox, default_timeout: Duration, client: &str) -> Result<Cre
         timeout,
         metadata: body.metadata.unwrap_or_default(),
         environment: body.env_vars.unwrap_or_default(),
+        limits: limits(body.limits.unwrap_or_default()),
         traffic: Traffic {
             egress: Egress {
                 internet: body.allow_internet_access,
@@ -132,6 +134,20 @@ fn wish(body: NewSandbox, default_timeout: Duration, client: &str) -> Result<Cre
         auto_resumes,
         client: client.to_owned(),
     })
+}
+
+fn limits(wanted: LimitsWish) -> Resources {
+    let LimitsWish {
+        memory_mib,
+        cpu_millis,
+        disk_mib,
+    } = wanted;
+    Resources {
+        memory_mib,
+        cpu_millis,
+        disk_mib,
+        ..Resources::default()
+    }
 }
 
 /// Whether a value says anything.

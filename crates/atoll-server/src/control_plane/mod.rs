@@ -55,11 +55,11 @@ use atoll_control::executions::{Executions, Places};
 use atoll_control::identity::Keys;
 use atoll_control::lifecycle::Lifecycle;
 use atoll_control::sessions::Sessions;
-use atoll_store::db::{Database, KeyId};
+use atoll_store::db::Database;
 use tokio::sync::watch;
 
 pub use api::ErrorCode;
-pub(crate) use authentication::{Asker, authenticate};
+pub(crate) use authentication::{Asker, admit, authenticate};
 pub use events::wire as wire_event;
 pub use routes::{ROUTES, Route, Rule, router};
 
@@ -77,8 +77,6 @@ pub struct ControlPlane {
     pub sessions: Sessions,
     /// How a sandbox is found.
     pub places: Places,
-    /// The key of who runs the server, who sees what all tenants have.
-    pub operator_key: Option<KeyId>,
     /// Under which the ports of sandboxes have names, if they have any.
     pub domain: Option<String>,
     readiness: watch::Sender<bool>,
@@ -94,8 +92,6 @@ pub struct AgentServices {
     pub sessions: Sessions,
     /// How a sandbox is found.
     pub places: Places,
-    /// The key of who runs the server.
-    pub operator_key: Option<KeyId>,
 }
 
 type Plane = Arc<ControlPlane>;
@@ -114,7 +110,6 @@ impl ControlPlane {
             executions,
             sessions,
             places,
-            operator_key,
         } = agents;
         Self {
             lifecycle,
@@ -123,7 +118,6 @@ impl ControlPlane {
             executions,
             sessions,
             places,
-            operator_key,
             domain,
             readiness: watch::Sender::new(false),
             followers: event_stream::Followers::default(),

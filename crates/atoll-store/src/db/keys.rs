@@ -13,6 +13,8 @@ pub struct KeyRecord {
     pub tenant_id: TenantId,
     /// What people call it.
     pub name: String,
+    /// What it may do, in one word.
+    pub role: String,
     /// The keyed hash of the key.
     pub hash: String,
     /// The end of the key, for display.
@@ -46,6 +48,8 @@ pub struct NewKey {
     pub tenant_id: TenantId,
     /// What people call it.
     pub name: String,
+    /// What it may do, in one word.
+    pub role: String,
     /// The keyed hash of the key.
     pub hash: String,
     /// The end of the key.
@@ -82,8 +86,8 @@ pub enum Rotated {
 }
 
 /// One statement of two methods.
-const INSERT: &str = "INSERT INTO api_keys (key_id, tenant_id, name, hash, suffix, created_at_ms, expires_at_ms, node_id, epoch)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const INSERT: &str = "INSERT INTO api_keys (key_id, tenant_id, name, hash, suffix, created_at_ms, expires_at_ms, role, node_id, epoch)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// Tells servers that a key of the tenant changed.
 const BUMP: &str = "UPDATE tenants SET revision = revision + 1 WHERE tenant_id = $1";
@@ -99,6 +103,7 @@ macro_rules! insert {
             .bind(&$key.suffix)
             .bind($key.created_at_ms)
             .bind($key.expires_at_ms)
+            .bind(&$key.role)
             .bind($node)
             .bind($epoch)
     };

@@ -14,6 +14,7 @@
 //! | `events.rs` | what happened to all of them, in order, and who has been told |
 //! | `sessions.rs`, `agent_grants.rs` | sessions of agents, and who else may use what |
 //! | `executions.rs` | what was run, and how it ended |
+//! | `usage.rs` | what sandboxes have used, by the minute |
 //!
 //! Every change of a sandbox is a **compare-and-set**: it names the state and
 //! the version it was decided on, and the epoch of its server; who comes
@@ -49,6 +50,7 @@ mod state;
 mod tenants;
 mod tokens;
 mod tombstones;
+mod usage;
 
 pub use agent_grants::GrantedObject;
 pub use create::{CreateError, Created, Earlier, Idempotency, NewSandbox};
@@ -78,6 +80,7 @@ pub use state::{Intent, SandboxState};
 pub use tenants::Tenant;
 pub use tokens::TokenRecord;
 pub use tombstones::{Forgotten, Tombstone, TombstoneQuery};
+pub use usage::{METERED_MS, MeterReading, MeteredUsage, UsageBy, UsageQuery, UsageSums};
 
 use sqlx::{PgPool, SqlitePool};
 

@@ -11,15 +11,18 @@ use sqlx::{PgConnection, PgPool, SqliteConnection, SqlitePool};
 use super::DatabaseError;
 
 /// The version that this program writes.
-pub const SCHEMA_VERSION: i64 = 5;
+pub const SCHEMA_VERSION: i64 = 8;
 
 /// What leads from one version to the next, beginning with an empty database.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/0001_identity.sql"),
     include_str!("migrations/0002_sandboxes.sql"),
     include_str!("migrations/0003_observations.sql"),
     include_str!("migrations/0004_events.sql"),
     include_str!("migrations/0005_services.sql"),
+    include_str!("migrations/0006_limits.sql"),
+    include_str!("migrations/0007_roles.sql"),
+    include_str!("migrations/0008_usage.sql"),
 ];
 
 /// Marks a SQLite file as ours ("Atol").

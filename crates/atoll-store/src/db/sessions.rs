@@ -29,6 +29,8 @@ pub struct Session {
     pub metadata: Metadata,
     /// JSON: what its sandboxes may reach.
     pub network: String,
+    /// JSON: what its sandboxes may use.
+    pub limits: String,
     /// Environment variables of its sandboxes, encrypted.
     pub sealed: String,
     /// The sandbox that it has now.
@@ -152,10 +154,10 @@ impl Database {
             let inserted = sqlx::query(
                 "INSERT INTO sessions (session_id, tenant_id, key_id, agent_id, task_id, user_id,
                    template, metadata, network, sealed, sandbox_id, generation, idle_ms,
-                   created_at_ms, last_used_at_ms, expires_at_ms, node_id, epoch)
+                   created_at_ms, last_used_at_ms, expires_at_ms, limits, node_id, epoch)
                  SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-                   node_id, epoch
-                 FROM nodes WHERE node_id = $17 AND epoch = $18",
+                   $17, node_id, epoch
+                 FROM nodes WHERE node_id = $18 AND epoch = $19",
             )
             .bind(new.session_id.to_string())
             .bind(&tenant)
@@ -173,6 +175,7 @@ impl Database {
             .bind(new.created_at_ms)
             .bind(new.last_used_at_ms)
             .bind(new.expires_at_ms)
+            .bind(&new.limits)
             .bind(fence.node.as_str())
             .bind(fence.epoch)
             .execute(&mut *transaction)

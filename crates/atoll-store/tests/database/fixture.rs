@@ -75,6 +75,7 @@ pub(crate) fn new_key(tenant: TenantId) -> NewKey {
         key_id,
         tenant_id: tenant,
         name: "ci".to_owned(),
+        role: "operator".to_owned(),
         hash: format!("hash of {key_id}"),
         suffix: "beef".to_owned(),
         created_at_ms: NOW,

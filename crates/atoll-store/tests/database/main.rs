@@ -62,6 +62,7 @@ on_both! {
     observations::logs_are_bounded_and_read_from_both_ends,
     observations::logs_are_filtered_by_level_text_and_time,
     observations::samples_are_a_ring,
+    observations::usage_is_summed_up_by_the_minute_and_read_once,
     observations::what_ended_long_ago_is_forgotten,
     races::of_two_changes_of_one_sandbox_one_wins_and_the_other_is_told,
     races::of_two_burials_one_wins,

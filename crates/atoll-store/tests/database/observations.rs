@@ -1,8 +1,9 @@
 //! Logs and samples: bounded, and gone with their sandbox.
 
 use atoll_store::db::{
-    Database, Direction, Fence, Forgotten, LOG_ENTRIES_KEPT, LogLevel, LogQuery,
-    METRIC_INTERVAL_MS, METRIC_SAMPLES_KEPT, MetricSample, NewLogEntry,
+    Database, Direction, Fence, Forgotten, LOG_ENTRIES_KEPT, LogLevel, LogQuery, METERED_MS,
+    METRIC_INTERVAL_MS, METRIC_SAMPLES_KEPT, MeterReading, MetricSample, NewLogEntry, NewSandbox,
+    UsageBy, UsageQuery, UsageSums,
 };
 
 use crate::fixture::{Fixture, NOW, new_sandbox};
@@ -210,4 +211,101 @@ pub(crate) async fn what_ended_long_ago_is_forgotten(fixture: &Fixture) {
     assert_eq!(samples.unwrap(), []);
     let samples = database.samples(tenant, "recent", i64::MIN, i64::MAX).await;
     assert_eq!(samples.unwrap().len(), 1);
+}
+
+pub(crate) async fn usage_is_summed_up_by_the_minute_and_read_once(fixture: &Fixture) {
+    let (fence, tenant) = (fixture.fence().await, fixture.tenant("a").await);
+    let database = &fixture.database;
+    for (id, agent) in [("one", Some("x")), ("two", Some("x")), ("three", None)] {
+        let new = NewSandbox {
+            agent_id: agent.map(str::to_owned),
+            ..new_sandbox(tenant, id)
+        };
+        database.create_sandbox(&fence, &new, None).await.unwrap();
+    }
+    let reading = |at_ms| MeterReading {
+        at_ms,
+        cpu_usec: 5,
+        sent_bytes: 0,
+        received_bytes: 0,
+        memory_bytes: 0,
+        disk_bytes: 0,
+    };
+    let used = |cpu_usec| UsageSums {
+        cpu_usec,
+        running_ms: 1000,
+        ..UsageSums::default()
+    };
+    let record = async |fence: &Fence, id: &str, last: Option<i64>, at_ms: i64, cpu_usec: i64| {
+        let readings = (last.map(reading), reading(at_ms));
+        let sums = (at_ms - at_ms % METERED_MS, used(cpu_usec));
+        let recorded = database.record_usage(fence, id, readings, sums);
+        recorded.await.unwrap()
+    };
+    let minute = METERED_MS;
+    assert!(record(&fence, "one", None, minute, 1).await);
+    assert!(record(&fence, "one", Some(minute), minute + 5, 2).await);
+    // The same seconds are not counted twice, nor by a server of yesterday.
+    assert!(!record(&fence, "one", Some(minute), minute + 6, 4).await);
+    assert!(!record(&fence, "one", None, minute + 6, 4).await);
+    let old = Fence {
+        epoch: fence.epoch - 1,
+        ..fence.clone()
+    };
+    assert!(!record(&old, "one", Some(minute + 5), minute + 6, 4).await);
+    assert!(!record(&fence, "nobody", None, minute, 1).await);
+    assert!(record(&fence, "one", Some(minute + 5), 3 * minute, 8).await);
+    assert!(record(&fence, "two", None, minute, 16).await);
+    assert!(record(&fence, "three", None, minute, 32).await);
+    assert_eq!(
+        database.last_reading("one").await.unwrap(),
+        Some(reading(3 * minute))
+    );
+
+    let query = UsageQuery {
+        by: UsageBy::Agent,
+        from_ms: 0,
+        to_ms: i64::MAX,
+        agent_id: None,
+        task_id: None,
+        sandbox_id: None,
+        limit: 10,
+        after: None,
+    };
+    let sums = async |tenant, query: UsageQuery| -> Vec<(String, i64, i64)> {
+        let sums = database.metered_usage(tenant, &query).await.unwrap();
+        let sums = sums.into_iter();
+        sums.map(|one| (one.name, one.sandboxes, one.sums.cpu_usec))
+            .collect()
+    };
+    let entry = |name: &str, sandboxes, cpu_usec| (name.to_owned(), sandboxes, cpu_usec);
+    assert_eq!(
+        sums(tenant, query.clone()).await,
+        [entry("", 1, 32), entry("x", 2, 27)]
+    );
+    let by_sandbox = UsageQuery {
+        by: UsageBy::Sandbox,
+        agent_id: Some("x".to_owned()),
+        to_ms: 2 * minute,
+        ..query.clone()
+    };
+    assert_eq!(
+        sums(tenant, by_sandbox.clone()).await,
+        [entry("one", 1, 3), entry("two", 1, 16)]
+    );
+    let next = UsageQuery {
+        after: Some("one".to_owned()),
+        ..by_sandbox
+    };
+    assert_eq!(sums(tenant, next).await, [entry("two", 1, 16)]);
+    let late = UsageQuery {
+        from_ms: 3 * minute + 7,
+        ..query.clone()
+    };
+    assert_eq!(sums(tenant, late).await, [entry("x", 1, 8)]);
+    let other = fixture.tenant("b").await;
+    assert_eq!(sums(other, query.clone()).await, []);
+
+    assert_eq!(database.forget_usage(2 * minute).await.unwrap(), 3);
+    assert_eq!(sums(tenant, query).await, [entry("x", 1, 8)]);
 }

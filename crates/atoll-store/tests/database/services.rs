@@ -18,6 +18,7 @@ fn session(tenant: TenantId, agent: &str, task: Option<&str>) -> Session {
         template: "base".to_owned(),
         metadata: metadata(&[("a", "b")]),
         network: "{}".to_owned(),
+        limits: r#"{"memory_mib":512}"#.to_owned(),
         sealed: "opaque".to_owned(),
         sandbox_id: None,
         generation: 0,

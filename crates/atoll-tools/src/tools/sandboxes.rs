@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::definition::{Answer, Call, Outcome};
 use crate::error::ToolError;
-use crate::workplace::{Listed, Wanted};
+use crate::workplace::{Listed, Wanted, WantedLimits};
 
 /// Longest life that can be asked for.
 const TIMEOUT_MAX_SECONDS: f64 = 86_400.0;
@@ -31,6 +31,15 @@ pub(crate) struct Create {
     /// Whether it may reach the internet, where the operator allows it. Default: as the operator decided.
     #[serde(default)]
     internet: Option<bool>,
+    /// Memory in MiB. Default: as its template has it.
+    #[serde(default)]
+    memory_mib: Option<u64>,
+    /// Processors, for example 0.5. Default: as its template has it.
+    #[serde(default)]
+    cpus: Option<f64>,
+    /// Writable disk in MiB. Default: as its template has it.
+    #[serde(default)]
+    disk_mib: Option<u64>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -99,6 +108,23 @@ pub(crate) struct Previewed {
     reach: String,
 }
 
+/// Thousandths of a processor.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the range is checked before"
+)]
+pub(crate) fn processors(cpus: f64) -> Result<u64, ToolError> {
+    if (0.01..=1024.0).contains(&cpus) {
+        Ok((cpus * 1000.0).round() as u64)
+    } else {
+        Err(ToolError::arguments(
+            format!("`cpus` cannot be {cpus}"),
+            "write for example 0.5",
+        ))
+    }
+}
+
 fn answered<T: Serialize>(text: String, structured: &T) -> Answer {
     Ok(Outcome {
         text,
@@ -127,7 +153,11 @@ pub(crate) async fn create(call: &Call, arguments: Create) -> Answer {
         metadata: arguments.metadata,
         envs: arguments.envs,
         internet: arguments.internet,
-        ..Wanted::default()
+        limits: WantedLimits {
+            memory_mib: arguments.memory_mib,
+            cpu_millis: arguments.cpus.map(processors).transpose()?,
+            disk_mib: arguments.disk_mib,
+        },
     };
     let place = call.desk.create(wanted).await?;
     let created = Created {

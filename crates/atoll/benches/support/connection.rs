@@ -27,7 +27,7 @@ impl Connection {
         })
     }
 
-    /// Sends a request and takes its answer, which must be 200.
+    /// Sends a request and takes its answer, which must be one of success.
     pub fn ask(&mut self, head: &str) -> io::Result<()> {
         self.ask_into(head, &mut io::sink())
     }
@@ -46,7 +46,7 @@ impl Connection {
             self.line.clear();
             self.reader.read_line(&mut self.line)?;
             let line = self.line.trim_end().to_ascii_lowercase();
-            if is_first && !line.starts_with("http/1.1 200") {
+            if is_first && !line.starts_with("http/1.1 20") {
                 return Err(io::Error::other(format!("answered `{line}`")));
             }
             is_first = false;

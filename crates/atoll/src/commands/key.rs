@@ -43,11 +43,12 @@ async fn create(keys: &Keys, arguments: &KeyCreateArguments) -> anyhow::Result<(
     let KeyCreateArguments {
         name,
         tenant,
+        role,
         expires,
         json,
     } = arguments;
     let issued = keys
-        .create(name, tenant, *expires)
+        .create_for(name, tenant, *role, *expires)
         .await
         .map_err(explain_issue)?;
     show(&issued, *json, None);
@@ -63,6 +64,7 @@ fn show(issued: &IssuedKey, json: bool, old_expires_at_ms: Option<i64>) {
             "id": info.id,
             "name": info.name,
             "tenant": info.tenant,
+            "role": info.role,
             "created_at_ms": info.created_at_ms,
             "expires_at_ms": info.expires_at_ms,
         });
@@ -79,7 +81,10 @@ fn show(issued: &IssuedKey, json: bool, old_expires_at_ms: Option<i64>) {
         .map_or("never expires".to_owned(), |end| {
             format!("expires {}", relative(end, now_ms))
         });
-    eprintln!("key `{}` of tenant `{}`, {end}", info.name, info.tenant);
+    eprintln!(
+        "key `{}` of tenant `{}` for the role `{}`, {end}",
+        info.name, info.tenant, info.role
+    );
     if let Some(end) = old_expires_at_ms {
         eprintln!("the old key expires {}", relative(end, now_ms));
     }
@@ -112,13 +117,14 @@ async fn list(keys: &Keys, tenant: Option<&str>, json: bool) -> anyhow::Result<(
     };
     let mut table = terminal::table();
     table.set_header([
-        "ID", "NAME", "TENANT", "KEY", "STATE", "CREATED", "EXPIRES", "USED",
+        "ID", "NAME", "TENANT", "ROLE", "KEY", "STATE", "CREATED", "EXPIRES", "USED",
     ]);
     for key in &listed {
         table.add_row([
             key.id.to_string(),
             key.name.clone(),
             key.tenant.clone(),
+            key.role.clone(),
             key.mask.to_string(),
             word(key.state).to_owned(),
             relative(key.created_at_ms, now_ms),

@@ -49,13 +49,11 @@ impl Node {
         })
     }
 
-    /// What agents run, and where, once `lifecycle` knows its sandboxes. The
-    /// key in `local` is the operator's.
+    /// What agents run, and where, once `lifecycle` knows its sandboxes.
     pub(super) async fn agent_services(
         &self,
         home: &Home,
         lifecycle: &Lifecycle,
-        local: &str,
     ) -> anyhow::Result<AgentServices> {
         let executions = Executions::open(
             lifecycle.clone(),
@@ -73,12 +71,10 @@ impl Node {
             home.session_settings(),
         )
         .await?;
-        let operator = self.identity.keys.authenticate(local).await?;
         Ok(AgentServices {
             executions,
             sessions,
             places,
-            operator_key: Some(operator.key),
         })
     }
 

@@ -68,7 +68,7 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
     // Before the key of local clients is made: it is for who has none.
     let first_key = first_key(&node).await?;
     let local = local_key(home.path(), &node.identity.keys).await?;
-    let agents = node.agent_services(home, &lifecycle, &local).await?;
+    let agents = node.agent_services(home, &lifecycle).await?;
     let (executions, sessions) = (agents.executions.clone(), agents.sessions.clone());
     let plane = Arc::new(ControlPlane::new(
         lifecycle.clone(),

@@ -1,9 +1,11 @@
-//! `[[pool]]` and `[host]` of `config.toml`: what waits for clients, and what
-//! all sandboxes may have together.
+//! `[[pool]]`, `[host]` and `[max_limits]` of `config.toml`: what waits for
+//! clients, what all sandboxes may have together, and what each.
 
 use std::collections::BTreeSet;
 
 use atoll_control::lifecycle::{HostCapacity, PoolSettings, PoolSize, TemplateReference};
+use atoll_control::templates::Resources;
+use atoll_engine::Limits;
 use serde::Deserialize;
 
 use crate::failure::Hinted;
@@ -88,6 +90,18 @@ pub(super) fn pools(configured: &[Pool]) -> anyhow::Result<Vec<PoolSettings>> {
         pools.push(PoolSettings { template, size });
     }
     Ok(pools)
+}
+
+/// Most that a client gets of what it asks for.
+pub(super) fn largest(configured: &Resources, default: &Limits) -> anyhow::Result<Limits> {
+    let largest = configured.apply(default);
+    largest.validate().map_err(|error| {
+        Hinted::error(
+            format!("[max_limits]: {error}"),
+            "example: [max_limits] with memory_mib = 8192 and cpu_millis = 4000",
+        )
+    })?;
+    Ok(largest)
 }
 
 /// What this host may be booked for.

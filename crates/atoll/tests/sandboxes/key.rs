@@ -104,7 +104,7 @@ fn a_key_is_printed_once_and_nothing_else_knows_it() {
     assert!(
         created
             .stderr
-            .contains("key `laptop` of tenant `default`, never expires")
+            .contains("key `laptop` of tenant `default` for the role `operator`, never expires")
             && !created.stderr.contains(digits),
         "{created:#?}"
     );

@@ -32,6 +32,7 @@ async fn a_key_stands_for_its_tenant() {
     let expected = Caller {
         tenant: first.info.tenant_id,
         key: first.info.id,
+        role: Role::Operator,
         agent_id: None,
         task_id: None,
     };

@@ -18,7 +18,7 @@ use crate::lifecycle::task::Order;
 use crate::lifecycle::{CreateError, Registration, Shared, Step};
 use crate::live::random_token;
 use crate::service;
-use crate::templates::Template;
+use crate::templates::{Resources, Template};
 
 /// What ends a member that nobody looks after any more.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
@@ -87,6 +87,7 @@ impl Member {
         let id = SandboxId::random().map_err(CreateError::from)?;
         let guest_token = random_token().map_err(CreateError::from)?;
         let particulars = Particulars {
+            resources: &Resources::default(),
             id: id.clone(),
             network: settings.network.clone(),
             environment: &BTreeMap::new(),

@@ -26,7 +26,7 @@ pub(in super::super) async fn in_sandbox(
     // Who may not see the sandbox learns nothing else.
     let place = plane.places.find(&requester.caller, &sandbox).await?;
     let (wish, mode) = body?.0.wish()?;
-    run(&plane, &requester, place, wish, (mode, None)).await
+    run(&plane, &requester, place, wish, mode).await
 }
 
 pub(in super::super) async fn in_session(
@@ -38,12 +38,16 @@ pub(in super::super) async fn in_session(
     let (wish, mode) = body.wish()?;
     wish.check()
         .map_err(|error| Problem::invalid(error.to_string()))?;
-    let acquiring = plane
+    let id = session_id(&session)?;
+    let beginning = plane
         .sessions
-        .acquire(&requester.caller, session_id(&session)?);
-    let acquired = acquiring.await?;
-    let recovered = acquired.recovered.map(RecoveredBody::from);
-    run(&plane, &requester, acquired.place, wish, (mode, recovered)).await
+        .begin(&plane.executions, &requester.caller, id, wish);
+    let (acquired, live) = beginning.await?;
+    let recovered = acquired.recovered.clone().map(RecoveredBody::from);
+    let answer = answer(&plane, &requester, live, (mode, recovered)).await?;
+    // Who fails or hangs up before this leaves it to the next call.
+    plane.sessions.told(id, acquired.recovered.as_ref());
+    Ok(answer)
 }
 
 pub(in super::super) async fn packages(
@@ -54,7 +58,7 @@ pub(in super::super) async fn packages(
 ) -> Result<Response, Problem> {
     let place = plane.places.find(&requester.caller, &sandbox).await?;
     let (wish, mode) = body?.0.wish();
-    run(&plane, &requester, place, wish, (mode, None)).await
+    run(&plane, &requester, place, wish, mode).await
 }
 
 async fn run(
@@ -62,12 +66,18 @@ async fn run(
     requester: &Requester,
     place: Place,
     wish: ExecutionWish,
+    mode: Mode,
+) -> Result<Response, Problem> {
+    let beginning = plane.executions.begin(&requester.caller, &place, wish);
+    answer(plane, requester, beginning.await?, (mode, None)).await
+}
+
+async fn answer(
+    plane: &Plane,
+    requester: &Requester,
+    live: Arc<LiveExecution>,
     (mode, recovered): (Mode, Option<RecoveredBody>),
 ) -> Result<Response, Problem> {
-    let live = plane
-        .executions
-        .begin(&requester.caller, &place, wish)
-        .await?;
     let body = |state| {
         let mut body = ExecutionBody::from(state);
         body.recovered.clone_from(&recovered);

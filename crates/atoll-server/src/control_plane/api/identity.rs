@@ -1,6 +1,6 @@
 //! Who asks, and the id by which a request is found in the log.
 
-use atoll_control::identity::{AuthenticationError, Caller, GrantError, KeyLifeline};
+use atoll_control::identity::{AuthenticationError, Caller, GrantError, KeyLifeline, Role};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::super::Plane;
-use super::super::authentication::{AGENT, NAME_LEN_MAX, TASK, presented};
+use super::super::authentication::{AGENT, NAME_LEN_MAX, TASK, presented, too_little};
 use super::problem::{ErrorCode, Problem};
 
 /// Header with the id of a request.
@@ -76,6 +76,16 @@ pub(in super::super) async fn authenticate(
     let caller = caller.on_behalf_of(agent, task);
     request.extensions_mut().insert(Requester { caller });
     next.run(request).await
+}
+
+/// Lets a request through whose key is at least a `least`.
+pub(in super::super) async fn admit(least: Role, request: Request, next: Next) -> Response {
+    let requester = request.extensions().get::<Requester>();
+    match requester.map(|requester| requester.caller.role) {
+        Some(role) if role >= least => next.run(request).await,
+        Some(role) => Problem::new(ErrorCode::Forbidden, too_little(role, least)).into_response(),
+        None => Problem::new(ErrorCode::Unauthorized, "the request has no key").into_response(),
+    }
 }
 
 /// A name that must be one if it is there: who is taken for nobody may more.

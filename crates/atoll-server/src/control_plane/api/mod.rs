@@ -43,7 +43,7 @@ pub(super) use executions::{cancel, execution, executions, follow};
 pub(super) use files::{
     download, list_files, make_directory, read_file, remove_file, stat_file, upload, write_file,
 };
-pub(super) use identity::{authenticate, with_request_id};
+pub(super) use identity::{admit, authenticate, with_request_id};
 pub(super) use openapi::document;
 pub(super) use problem::Problem;
 pub(super) use processes::{

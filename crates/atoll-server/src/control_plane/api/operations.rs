@@ -318,9 +318,15 @@ operations! {
         answers: &[(200, "It ended", Sent::Json(schema::<ExecutionBody>))],
         errors: &[Forbidden, NotFound, Conflict, SandboxUnavailable],
     }
-    GET "/api/v1/usage" "getUsage" "usage" "What executions took, by agent" {
-        query: &[FROM, TO],
+    GET "/api/v1/usage" "getUsage" "usage" "What sandboxes used and executions took" {
+        query: &[
+            param("by", "text", "How `metered` is summed up: by `agent`, `task` or `sandbox`; `agent` when absent"),
+            AGENT, TASK,
+            param("sandbox_id", "text", "Only what this sandbox used"),
+            FROM, TO, LIMIT, CURSOR,
+        ],
         answers: &[(200, "The sums", Sent::Json(schema::<Usage>))],
+        errors: &[Forbidden],
     }
     GET "/api/v1/admin/sandboxes" "listAllSandboxes" "admin" "Sandboxes of all tenants, for the operator" {
         query: &[LIMIT, CURSOR],

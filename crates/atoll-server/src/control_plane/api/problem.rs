@@ -3,7 +3,7 @@
 
 use atoll_control::executions::{Attempt, BeginError, PlaceError};
 use atoll_control::lifecycle::{CreateError, Full, OperationError};
-use atoll_control::sessions::SessionError;
+use atoll_control::sessions::{RunError, SessionError};
 use atoll_guest_client::{Code, GuestError};
 use atoll_store::db::DatabaseError;
 use axum::Json;
@@ -234,6 +234,15 @@ impl From<CreateError> for Problem {
             | CreateError::Seal(_)
             | CreateError::Host(_)
             | CreateError::Database(_) => Self::internal(&error),
+        }
+    }
+}
+
+impl From<RunError> for Problem {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Session(error) => error.into(),
+            RunError::Begin(error) => error.into(),
         }
     }
 }

@@ -34,6 +34,7 @@ pub(in super::super) async fn create_session(
         template: body.template.unwrap_or_else(|| TEMPLATE.to_owned()),
         metadata: body.metadata,
         environment: body.environment,
+        limits: body.limits.unwrap_or_default().into(),
         traffic: traffic(body.internet),
         idle: body
             .idle_timeout_s
@@ -47,6 +48,8 @@ pub(in super::super) async fn create_session(
         Found::New => StatusCode::CREATED,
         Found::Earlier => StatusCode::OK,
     };
+    let told = (gotten.session.session_id, gotten.recovered.as_ref());
+    plane.sessions.told(told.0, told.1);
     let mut body = SessionBody::from(gotten.session);
     body.recovered = gotten.recovered.map(RecoveredBody::from);
     Ok((status, Json(body)))

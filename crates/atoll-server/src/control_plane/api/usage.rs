@@ -1,6 +1,7 @@
-//! What a sandbox uses, and what executions took.
+//! What a sandbox uses, what all of them used, and what executions took.
 
 use atoll_control::identity::now_ms;
+use atoll_store::db::{MeteredUsage, UsageBy, UsageQuery};
 use axum::Json;
 use axum::extract::State;
 use schemars::JsonSchema;
@@ -10,7 +11,7 @@ use super::super::Plane;
 use super::super::moment::rfc3339;
 use super::identity::Requester;
 use super::problem::{ErrorCode, Problem};
-use super::request::{Named, Params};
+use super::request::{Named, Params, wrong};
 
 /// What a sandbox has used so far, as the host counts it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -52,15 +53,60 @@ pub(in super::super) struct AgentUsage {
     cpu_usec: i64,
 }
 
-/// What executions took in a time.
+/// What sandboxes used in a time, as the host counted it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(in super::super) struct Metered {
+    /// The agent, task or sandbox; absent for those that named none.
+    name: Option<String>,
+    /// How many sandboxes it is of.
+    sandboxes: i64,
+    /// How long they ran, together.
+    running_ms: i64,
+    /// CPU time.
+    cpu_usec: i64,
+    /// Memory, in MiB times seconds.
+    memory_mib_s: f64,
+    /// Disk, in MiB times seconds.
+    disk_mib_s: f64,
+    /// Bytes that they sent.
+    egress_bytes: i64,
+    /// Bytes that they got.
+    ingress_bytes: i64,
+}
+
+impl From<MeteredUsage> for Metered {
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "sums beyond 2^52 KiB·s are exact enough to a part in 10^15"
+    )]
+    fn from(metered: MeteredUsage) -> Self {
+        let sums = metered.sums;
+        Self {
+            name: Some(metered.name).filter(|name| !name.is_empty()),
+            sandboxes: metered.sandboxes,
+            running_ms: sums.running_ms,
+            cpu_usec: sums.cpu_usec,
+            memory_mib_s: sums.memory_kib_s as f64 / 1024.0,
+            disk_mib_s: sums.disk_kib_s as f64 / 1024.0,
+            egress_bytes: sums.sent_bytes,
+            ingress_bytes: sums.received_bytes,
+        }
+    }
+}
+
+/// What executions took and sandboxes used in a time.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(in super::super) struct Usage {
     /// Where the time begins.
     from: Option<String>,
     /// Where it ends.
     to: String,
-    /// By agent.
+    /// What executions took, by agent.
     agents: Vec<AgentUsage>,
+    /// What sandboxes used, in whole minutes, by what `by` says.
+    metered: Vec<Metered>,
+    /// Where the next page of `metered` begins, if there is one.
+    next_cursor: Option<String>,
 }
 
 pub(in super::super) async fn usage_of_sandbox(
@@ -100,11 +146,40 @@ pub(in super::super) async fn usage(
     let to_ms = params
         .moment("to")?
         .unwrap_or_else(|| now_ms().saturating_add(1));
+    let by = match params.text("by") {
+        None | Some("agent") => UsageBy::Agent,
+        Some("task") => UsageBy::Task,
+        Some("sandbox") => UsageBy::Sandbox,
+        Some(other) => return Err(wrong("by", other)),
+    };
+    let limit = params.limit()?;
     let (caller, from) = (&requester.caller, from_ms.unwrap_or(i64::MIN));
-    let mut agents = plane.executions.usage(caller, from, to_ms).await?;
     // An agent sees its own.
-    if caller.agent_id.is_some() {
-        agents.retain(|one| one.agent_id == caller.agent_id);
+    let agent_id = match (&caller.agent_id, params.owned("agent_id")) {
+        (Some(own), Some(named)) if *own != named => {
+            let message = "an agent sees its own usage only";
+            return Err(Problem::new(ErrorCode::Forbidden, message));
+        }
+        (own, named) => named.or_else(|| own.clone()),
+    };
+    let query = UsageQuery {
+        by,
+        from_ms: from,
+        to_ms,
+        agent_id: agent_id.clone(),
+        task_id: params.owned("task_id"),
+        sandbox_id: params.owned("sandbox_id"),
+        limit: limit + 1,
+        after: params.owned("cursor"),
+    };
+    let mut metered = plane.database.metered_usage(caller.tenant, &query).await?;
+    let has_more = metered.len() > limit;
+    metered.truncate(limit);
+    let last = metered.last().filter(|_| has_more);
+    let next_cursor = last.map(|last| last.name.clone());
+    let mut agents = plane.executions.usage(caller, from, to_ms).await?;
+    if agent_id.is_some() {
+        agents.retain(|one| one.agent_id == agent_id);
     }
     let agents = agents.into_iter().map(|one| AgentUsage {
         agent_id: one.agent_id,
@@ -117,5 +192,7 @@ pub(in super::super) async fn usage(
         from: from_ms.map(rfc3339),
         to: rfc3339(to_ms),
         agents: agents.collect(),
+        metered: metered.into_iter().map(Metered::from).collect(),
+        next_cursor,
     }))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use atoll_control::executions::Attempt;
 use atoll_control::lifecycle::SandboxView;
 use atoll_control::sessions::Recovered;
+use atoll_control::templates::Resources;
 use atoll_engine::Outcome;
 use atoll_store::db::{SandboxState, Session, Tombstone};
 use schemars::JsonSchema;
@@ -33,6 +34,63 @@ pub(in super::super) struct NewSandbox {
     pub(super) timeout_s: Option<u64>,
     /// Whether it may reach the internet; as the operator says when absent.
     pub(super) internet: Option<bool>,
+    /// What it may use; as its template says where absent.
+    pub(super) limits: Option<LimitsWish>,
+}
+
+/// Limits that are wanted; what is not named is as the template has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in super::super) struct LimitsWish {
+    /// Memory.
+    #[schemars(range(min = 16))]
+    memory_mib: Option<u64>,
+    /// Thousandths of a CPU.
+    #[schemars(range(min = 10))]
+    cpu_millis: Option<u64>,
+    /// Disk.
+    #[schemars(range(min = 16))]
+    disk_mib: Option<u64>,
+    /// Processes and threads at once.
+    #[schemars(range(min = 8))]
+    pids: Option<u64>,
+    /// Files and directories on its disk.
+    #[schemars(range(min = 256))]
+    inodes: Option<u64>,
+    /// Open files of one process.
+    #[schemars(range(min = 64))]
+    open_files: Option<u64>,
+    /// Size of `/dev/shm`.
+    #[schemars(range(min = 1))]
+    shm_mib: Option<u64>,
+}
+
+impl From<LimitsWish> for Resources {
+    fn from(wish: LimitsWish) -> Self {
+        Self {
+            memory_mib: wish.memory_mib,
+            cpu_millis: wish.cpu_millis,
+            disk_mib: wish.disk_mib,
+            pids: wish.pids,
+            inodes: wish.inodes,
+            open_files: wish.open_files,
+            shm_mib: wish.shm_mib,
+        }
+    }
+}
+
+impl From<Resources> for LimitsWish {
+    fn from(resources: Resources) -> Self {
+        Self {
+            memory_mib: resources.memory_mib,
+            cpu_millis: resources.cpu_millis,
+            disk_mib: resources.disk_mib,
+            pids: resources.pids,
+            inodes: resources.inodes,
+            open_files: resources.open_files,
+            shm_mib: resources.shm_mib,
+        }
+    }
 }
 
 /// Where a sandbox stands.
@@ -106,6 +164,12 @@ pub(in super::super) struct LimitsBody {
     disk_mib: u64,
     /// Processes and threads.
     pids: u64,
+    /// Files and directories on its disk; as many as fit when absent.
+    inodes: Option<u64>,
+    /// Open files of one process.
+    open_files: u64,
+    /// Size of `/dev/shm`.
+    shm_mib: u64,
 }
 
 impl From<SandboxView> for SandboxBody {
@@ -136,6 +200,9 @@ impl From<SandboxView> for SandboxBody {
                 memory_mib: view.limits.memory_mib,
                 disk_mib: view.limits.disk_mib,
                 pids: view.limits.pids,
+                inodes: view.limits.inodes,
+                open_files: view.limits.open_files,
+                shm_mib: view.limits.shm_mib,
             }),
         }
     }
@@ -221,6 +288,9 @@ pub(in super::super) struct NewSessionBody {
     /// Whether its sandboxes may reach the internet; as the operator says when absent.
     #[serde(default)]
     pub(super) internet: Option<bool>,
+    /// What its sandboxes may use; as their template says where absent.
+    #[serde(default)]
+    pub(super) limits: Option<LimitsWish>,
 }
 
 /// A session.
@@ -243,6 +313,8 @@ pub(in super::super) struct SessionBody {
     template: String,
     /// What its owner wrote on it.
     metadata: Texts,
+    /// Limits that were asked for; each of its sandboxes has them.
+    limits: LimitsWish,
     /// The sandbox it has now.
     sandbox_id: Option<String>,
     /// How many sandboxes it has had: more than one, if one was lost.
@@ -275,6 +347,9 @@ impl From<Session> for SessionBody {
             user_id: row.user_id,
             template: row.template,
             metadata: row.metadata.0,
+            limits: serde_json::from_str::<Resources>(&row.limits)
+                .unwrap_or_default()
+                .into(),
             sandbox_id: row.sandbox_id.filter(|_| is_active),
             sandboxes_used: row.generation,
             created_at: rfc3339(row.created_at_ms),

@@ -66,15 +66,17 @@ impl LocalWorkplace {
             .unwrap_or_else(|| self.template.clone());
         self.check_template(&template)?;
         arguments.template = Some(template);
+        let limits = wanted.limits;
         let usual = arguments.limits(&Limits::default());
         arguments.memory =
-            within("memory in MiB", wanted.memory_mib, usual.memory_mib)?.or(arguments.memory);
+            within("memory in MiB", limits.memory_mib, usual.memory_mib)?.or(arguments.memory);
         arguments.cpus = within(
             "thousandths of a processor",
-            wanted.cpu_milli,
+            limits.cpu_millis,
             usual.cpu_millis,
         )?
         .or(arguments.cpus);
+        arguments.disk = within("disk in MiB", limits.disk_mib, usual.disk_mib)?.or(arguments.disk);
         match wanted.internet {
             None => {}
             Some(false) => {
