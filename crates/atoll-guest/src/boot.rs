@@ -226,7 +226,7 @@ async fn serve(
     tokio::select! {
         served = connections::serve(listener, app.clone(), Callers::Anybody) => served,
         served = serve_outside(host, app) => served,
-        gone = lifeline::listen(lifeline) => gone,
+        gone = lifeline::listen(lifeline, &interpreter) => gone,
         _ = terminate.recv() => {
             if !is_init() {
                 process::tree::kill_descendants_of_self().await;

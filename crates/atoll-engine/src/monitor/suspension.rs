@@ -21,6 +21,9 @@ use super::message::MonitorRequest;
 use crate::Tier;
 use crate::host::process::ProcessIdentity;
 
+/// What the guest understands as the news that its memory was on disk.
+const RESTORED: &[u8] = b"r";
+
 /// Where a sandbox stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -116,6 +119,10 @@ impl Running {
         })?;
         self.lifeline = lifeline;
         self.phase = Phase::Awake;
+        if self.image.is_some() {
+            // One that does not hear it draws the same random numbers as before, at worst.
+            let _ = rustix::io::write(&self.lifeline, RESTORED);
+        }
         Ok(())
     }
 
