@@ -195,7 +195,23 @@ impl LiveSandbox {
         self.ask(|sandbox| sandbox.suspend()).await
     }
 
-    /// Boots it again after [`LiveSandbox::suspend`].
+    /// Ends its processes and keeps their memory on disk; see [`Sandbox::checkpoint`].
+    ///
+    /// # Errors
+    /// When the sandbox is gone, or that cannot be done; then it runs on.
+    pub async fn checkpoint(&self) -> Result<(), SandboxError> {
+        self.ask(|sandbox| sandbox.checkpoint()).await
+    }
+
+    /// Forgets what was kept of its memory; see [`Sandbox::settle`].
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub async fn settle(&self) -> Result<(), SandboxError> {
+        self.ask(|sandbox| sandbox.settle()).await
+    }
+
+    /// Lets it run on after [`LiveSandbox::suspend`] or [`LiveSandbox::checkpoint`].
     ///
     /// # Errors
     /// When the sandbox is gone, or cannot be woken up; then it is suspended as before.

@@ -33,8 +33,8 @@ use crate::{
 const CREATE_BOUND: Duration = Duration::from_secs(60);
 /// Answers that need no waiting for the sandbox itself.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
-/// Ending all processes, and booting again.
-const SUSPENSION_BOUND: Duration = CREATE_BOUND;
+/// Ending all processes, and booting again; writing memory to disk and reading it back.
+const SUSPENSION_BOUND: Duration = Duration::from_secs(180);
 /// A monitor that has answered has nothing left to do but to exit.
 const FAREWELL_BOUND: Duration = Duration::from_secs(5);
 /// Pause between two looks at a record that is being written.
@@ -305,6 +305,7 @@ impl MonitoredSandbox {
     fn ask(&self, question: &Question, bound: Duration) -> Result<Option<Answer>, SandboxError> {
         match ask(&self.control, question, bound) {
             Ok(Some(Answer::Failed(what))) => Err(SandboxError::Failed(what)),
+            Ok(Some(Answer::Damaged(what))) => Err(SandboxError::Damaged(what)),
             Ok(Some(answer)) => Ok(Some(answer)),
             Ok(None) => Err(SandboxError::Gone),
             Err(error)
@@ -451,13 +452,21 @@ impl Sandbox for MonitoredSandbox {
     }
 
     fn suspend(&self) -> Result<(), SandboxError> {
-        if self.tier != Tier::Container {
+        self.move_on(&Question::Suspend)
+    }
+
+    fn checkpoint(&self) -> Result<(), SandboxError> {
+        if self.tier != Tier::Gvisor {
             return Err(SandboxError::Unsupported {
                 tier: self.tier,
-                operation: "keep the files of a sandbox without its memory",
+                operation: "keep the memory of a sandbox on disk",
             });
         }
-        self.move_on(&Question::Suspend)
+        self.move_on(&Question::Checkpoint)
+    }
+
+    fn settle(&self) -> Result<(), SandboxError> {
+        self.ask_now(&Question::Settle).map(drop)
     }
 
     fn wake(&self) -> Result<(), SandboxError> {

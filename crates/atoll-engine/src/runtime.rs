@@ -95,12 +95,29 @@ pub trait Sandbox: Dial {
     /// When the sandbox is gone, or its tier cannot keep files without memory.
     fn suspend(&self) -> Result<(), SandboxError>;
 
-    /// Lets a suspended sandbox boot again on its files, with another `boot_id`. Its guest
+    /// Ends every process and keeps their memory on disk, with its files and its place. One
+    /// that is suspended stays as it is. Connections to the outside are broken.
+    ///
+    /// # Errors
+    /// When the sandbox is gone, its tier cannot do that, or something went wrong: then it
+    /// runs on.
+    fn checkpoint(&self) -> Result<(), SandboxError>;
+
+    /// Lets a suspended sandbox run on: one whose memory was kept goes on where it was, until
+    /// it is settled; another boots again on its files, with another `boot_id`, and its guest
     /// has to be waited for and sworn in. One that runs stays as it is.
     ///
     /// # Errors
-    /// When the sandbox is gone, or something went wrong: then it is suspended as before.
+    /// When the sandbox is gone, or something went wrong: then it is suspended as before;
+    /// [`SandboxError::Damaged`] when that will not change.
     fn wake(&self) -> Result<(), SandboxError>;
+
+    /// Forgets what was kept of its memory: it runs on as it should. Until then
+    /// [`Sandbox::suspend`] lets it be as before it was woken up.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    fn settle(&self) -> Result<(), SandboxError>;
 
     /// What the host measured of it. Never what the guest says of itself.
     ///
@@ -286,6 +303,9 @@ pub enum SandboxError {
         /// What was asked.
         operation: &'static str,
     },
+    /// What was kept of it on disk is not what was written. It stays suspended.
+    #[error("what was kept of the sandbox's memory cannot be used: {0}")]
+    Damaged(String),
     /// The kernel or the monitor refused.
     #[error("{0}")]
     Failed(String),

@@ -29,7 +29,7 @@ use crate::Network;
 use crate::interpreter::{self, Interpreter};
 use crate::process::spare::Spare;
 use crate::settings::Settings;
-use crate::{access, files, filesystem, lifeline, metrics, passage, process, rpc, sudo};
+use crate::{access, files, filesystem, lifeline, metrics, passage, polling, process, rpc, sudo};
 
 /// Listens elsewhere and prints the bound address on stdout. For tests.
 const LISTEN_VARIABLE: &str = "ATOLL_GUEST_LISTEN";
@@ -51,6 +51,9 @@ pub(crate) enum BootError {
     /// The address to listen on is none.
     #[error("`{LISTEN_VARIABLE}` is not an address: {0}")]
     Address(#[source] std::net::AddrParseError),
+    /// This binary was linked in another way than it should be.
+    #[error("it would not survive a checkpoint: `epoll_wait` is the C library's")]
+    Polling,
     /// It cannot serve.
     #[error("cannot serve: {0}")]
     Serve(#[source] io::Error),
@@ -83,6 +86,9 @@ pub(crate) fn run(network: Option<Network>) -> Result<(), BootError> {
     let (mut outside, mut spare) = (None, Arc::<Spare>::default());
     if let Some(network) = network {
         ON_GVISOR.store(true, Ordering::Relaxed);
+        if !polling::is_in_place() {
+            return Err(BootError::Polling);
+        }
         // The host connects while the rest is made; it is served when all is.
         outside = Some(open(network, inherited.as_ref()).map_err(BootError::Serve)?);
         spare = Spare::with_starter().map_err(BootError::Serve)?;
@@ -220,7 +226,7 @@ async fn serve(
     tokio::select! {
         served = connections::serve(listener, app.clone(), Callers::Anybody) => served,
         served = serve_outside(host, app) => served,
-        gone = lifeline::listen(lifeline) => gone,
+        gone = lifeline::listen(lifeline, &interpreter) => gone,
         _ = terminate.recv() => {
             if !is_init() {
                 process::tree::kill_descendants_of_self().await;

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `boot` | start and end of PID 1, zombies, who may stay connected |
 //! | `lifeline` | what the host says through standard input: make room, or that it is gone |
+//! | `polling` | keeps events from the runtime that only a restored kernel reports |
 //! | `passage` | the way to ports of the sandbox, where the host cannot enter its network |
 //! | `sudo` | becoming root, where the kernel ignores the set-user-id bit |
 //! | `access` | who may ask: `/init` first, then the token or a signature |
@@ -35,6 +36,7 @@ mod metadata;
 mod metrics;
 mod passage;
 mod paths;
+mod polling;
 mod process;
 mod rights;
 mod rpc;

@@ -110,6 +110,14 @@ impl Sandbox for Liar {
         Err(SandboxError::Gone)
     }
 
+    fn checkpoint(&self) -> Result<(), SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
+    fn settle(&self) -> Result<(), SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
     fn freeze(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Gone)
     }

@@ -417,8 +417,18 @@ fn harness_arguments(choice: &TestChoice, names: &[String]) -> Vec<String> {
 pub(crate) const TIER_BINARY: &str = "sandboxes";
 
 /// Modules of it that say what every tier must do.
-const TIER_TESTS: [&str; 9] = [
-    "run", "shell", "limits", "guest", "monitor", "attach", "dial", "tiers", "serve",
+const TIER_TESTS: [&str; 11] = [
+    "run",
+    "shell",
+    "limits",
+    "guest",
+    "monitor",
+    "attach",
+    "dial",
+    "tiers",
+    "serve",
+    "serve_checkpoint",
+    "serve_pause",
 ];
 
 /// The same of those that take minutes.

@@ -3,8 +3,8 @@
 //! A paused sandbox keeps its place; nobody reaches it, its time stands still, and its
 //! tokens open it again when it is back. Its monitor keeps it, with or without a server.
 //!
-//! With [`PauseMode::Full`] its processes are frozen and keep their memory; with
-//! [`PauseMode::Filesystem`] they end, and it boots again on its files.
+//! With [`PauseMode::Full`] its processes keep their memory: frozen, or, under gVisor, on
+//! disk. With [`PauseMode::Filesystem`] they end, and it boots again on its files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,9 @@ use crate::running::{Running, Wake};
 /// How long a guest may take to show that it is well.
 const HEALTH_BOUND: Duration = Duration::from_secs(5);
 
+/// How long a guest may take to answer once its memory is back.
+const RESTORE_BOUND: Duration = Duration::from_secs(10);
+
 /// How long traffic waits for a sandbox that it wakes up.
 const WAKE_BOUND: Duration = Duration::from_secs(30);
 
@@ -49,6 +52,17 @@ pub enum PauseMode {
     Full,
     /// Its files: it boots again.
     Filesystem,
+}
+
+/// What there is of a paused sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Everything, in memory.
+    Processes,
+    /// Everything, on disk: its memory is free.
+    MemoryOnDisk,
+    /// Its files.
+    Files,
 }
 
 impl PauseMode {
@@ -149,12 +163,14 @@ impl SandboxTask {
         self.stay_down();
         self.shared.foundation.access.break_off(&self.running.id);
         self.sampler = None;
+        let kept = self.kept();
         let live = &self.running.live;
         let stopping = async {
             live.end_after(Duration::MAX).await?;
-            match PauseMode::of(&self.row) {
-                PauseMode::Full => live.freeze().await,
-                PauseMode::Filesystem => live.suspend().await,
+            match kept {
+                Kept::Processes => live.freeze().await,
+                Kept::MemoryOnDisk => live.checkpoint().await,
+                Kept::Files => live.suspend().await,
             }
         };
         let stopped = Step::Freeze.around(stopping).await;
@@ -256,12 +272,28 @@ impl SandboxTask {
     /// Lets its processes run on, or others in their place, for `time`.
     async fn start_again(&mut self, time: Duration) -> Result<(), OperationError> {
         let live = &self.running.live;
-        match PauseMode::of(&self.row) {
-            PauseMode::Full => {
+        match self.kept() {
+            Kept::Processes => {
                 live.thaw().await?;
                 live.end_after(time).await?;
             }
-            PauseMode::Filesystem => {
+            Kept::MemoryOnDisk => {
+                live.wake().await?;
+                // One that an earlier release paused is frozen.
+                live.thaw().await?;
+                if let Err(error) = live.guest().wait_ready(RESTORE_BOUND).await {
+                    // It goes on from there another time, if there is another time.
+                    live.suspend().await?;
+                    return Err(OperationError::Failed(format!(
+                        "its guest does not go on: {error}"
+                    )));
+                }
+                live.settle().await?;
+                live.end_after(time).await?;
+                // Whoever kept connections to it knows it by this.
+                self.running = Arc::new(Running::clone(&self.running));
+            }
+            Kept::Files => {
                 live.wake().await?;
                 if let Err(error) = swear_in(&self.shared, &self.row, live).await {
                     // It boots again another time; its files are the same.
@@ -274,6 +306,15 @@ impl SandboxTask {
             }
         }
         Ok(())
+    }
+
+    /// What is kept of it while it is paused.
+    pub(super) fn kept(&self) -> Kept {
+        match (PauseMode::of(&self.row), self.running.live.sandbox().tier()) {
+            (PauseMode::Full, Tier::Container | Tier::Microvm) => Kept::Processes,
+            (PauseMode::Full, Tier::Gvisor) => Kept::MemoryOnDisk,
+            (PauseMode::Filesystem, _) => Kept::Files,
+        }
     }
 
     /// What traffic does to it while it is paused.

@@ -14,6 +14,7 @@ use super::booking::{Booked, Hold};
 use super::deadline::Deadline;
 use super::ending::Ending;
 use super::meter::Between;
+use super::pause::Kept;
 use super::sampler::Sampler;
 use super::snapshot::{Held, Holder, released};
 use super::view::{json, parse};
@@ -252,9 +253,9 @@ impl SandboxTask {
     /// Books of the host what it needs where it stands.
     fn book(&mut self) {
         self.places.2.hold(match self.row.state {
-            SandboxState::Paused => match PauseMode::of(&self.row) {
-                PauseMode::Full => Hold::Frozen,
-                PauseMode::Filesystem => Hold::Suspended,
+            SandboxState::Paused => match self.kept() {
+                Kept::Processes => Hold::Frozen,
+                Kept::MemoryOnDisk | Kept::Files => Hold::Suspended,
             },
             SandboxState::Creating
             | SandboxState::Running

@@ -85,6 +85,8 @@ host_objects! {
     InnerVeth => "inner_veth",
     /// A mount placed into the running container.
     InnerMount => "inner_mount",
+    /// The memory of a sandbox on disk.
+    Checkpoint => "checkpoint",
     /// The socket on which a monitor takes questions.
     ControlSocket => "control_socket",
     /// The first process of the guest, let loose.

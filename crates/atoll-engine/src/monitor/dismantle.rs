@@ -17,6 +17,7 @@ use crate::disk::Disks;
 use crate::host::file::remove_file;
 use crate::host::mount;
 use crate::lease::{HostLock, Lease};
+use crate::monitor::checkpoint;
 use crate::network::{self, HostNetwork, Interface};
 use crate::record::Records;
 use crate::{NetworkUsage, Outcome};
@@ -93,6 +94,7 @@ fn remove(home: &Path, disconnected: &Disconnected, outcome: &Outcome) -> io::Re
     let Disconnected { lease, unwritten } = disconnected;
     Cgroup::of(&lease.sandbox)?.remove()?;
     remove_file(&Disks::new(home.join("disks")).image(&lease.sandbox))?;
+    checkpoint::remove(home, &lease.sandbox)?;
     if let Some(usage) = unwritten {
         Records::new(home.join("sandboxes")).end(&lease.sandbox, outcome, usage.clone())?;
     }

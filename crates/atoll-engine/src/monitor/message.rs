@@ -86,8 +86,12 @@ pub(crate) enum Question {
     Thaw,
     /// Ends every process and keeps the disk.
     Suspend,
+    /// Ends every process and keeps their memory on disk.
+    Checkpoint,
     /// Lets a suspended sandbox run on; it stays as it is when that fails.
     Wake,
+    /// It runs on as it should: what is kept on disk of its memory is not needed any more.
+    Settle,
     SetNetwork(NetworkPolicy),
     /// Ends it this much later than now, whatever was said before.
     EndAfter(Duration),
@@ -119,6 +123,8 @@ pub(crate) enum Answer {
     },
     Ended(Outcome),
     Failed(String),
+    /// What was kept of it is not what was written.
+    Damaged(String),
 }
 
 /// Sends one line.

@@ -8,15 +8,21 @@
 //! ```
 //!
 //! Only the monitor knows that its sandbox is suspended: one whose monitor is killed
-//! meanwhile is lost, as one that runs would be. Under gVisor there is no such thing: what
-//! a sandbox has written is in a file that ends with gVisor's processes.
+//! meanwhile is lost, as one that runs would be. Under gVisor what a sandbox has written is
+//! part of its memory, so there it is suspended with that on disk ([`checkpoint`]) or not at
+//! all; and it goes on where it was instead of booting. The image stays until somebody says
+//! that it runs on as it should.
 
 use std::io;
 
 use super::assemble::{self, Running, make_lifeline};
+use super::checkpoint;
 use super::message::MonitorRequest;
 use crate::Tier;
 use crate::host::process::ProcessIdentity;
+
+/// What the guest understands as the news that its memory was on disk.
+const RESTORED: &[u8] = b"r";
 
 /// Where a sandbox stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +33,17 @@ pub(super) enum Phase {
     Halted,
     /// They were ended, and this process, the monitor, can start others.
     Suspended(ProcessIdentity),
+}
+
+/// Why a suspended sandbox does not run on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WakeError {
+    /// Its memory on disk is not what was written.
+    #[error("{0}")]
+    Damaged(String),
+    /// It could not be started.
+    #[error(transparent)]
+    Failed(#[from] io::Error),
 }
 
 impl Running {
@@ -40,6 +57,8 @@ impl Running {
         }
         match request.tier {
             Tier::Container => {}
+            // As before it was woken up.
+            Tier::Gvisor if self.image.is_some() => {}
             tier @ (Tier::Gvisor | Tier::Microvm) => {
                 return Err(io::Error::other(format!(
                     "the {tier} tier cannot keep files without memory"
@@ -52,17 +71,46 @@ impl Running {
         Ok(())
     }
 
-    /// Boots it again. When it fails, it is suspended as before. This process must have one
-    /// thread.
-    pub(super) fn wake(&mut self, request: &MonitorRequest) -> io::Result<()> {
+    /// Ends its processes and keeps their memory on disk. When it fails, it runs on. This
+    /// process must have one thread.
+    pub(super) fn checkpoint(&mut self, request: &MonitorRequest) -> io::Result<()> {
+        match &self.phase {
+            Phase::Awake => {}
+            Phase::Suspended(_) => return Ok(()),
+            Phase::Halted => return Err(io::Error::other("its processes have ended")),
+        }
+        let Some(runsc) = &self.started.runsc else {
+            let tier = request.tier;
+            let text = format!("the {tier} tier cannot keep memory on disk");
+            return Err(io::Error::other(text));
+        };
+        let watcher = ProcessIdentity::current()?;
+        let image = checkpoint::write(runsc, &request.config.home, &request.spec.id)?;
+        self.image = Some(image);
+        self.end_processes()?;
+        self.phase = Phase::Suspended(watcher);
+        Ok(())
+    }
+
+    /// Lets it run on: with the memory on disk, or by booting it again. When it fails, it is
+    /// suspended as before. This process must have one thread.
+    pub(super) fn wake(&mut self, request: &MonitorRequest) -> Result<(), WakeError> {
         match &self.phase {
             Phase::Awake => return Ok(()),
             Phase::Suspended(_) => {}
-            Phase::Halted => return Err(io::Error::other("its processes have ended")),
+            Phase::Halted => return Err(io::Error::other("its processes have ended").into()),
         }
+        let (lease, foundation) = (&self.lease, &self.foundation);
         let (guest_input, lifeline) = make_lifeline()?;
-        let booted = assemble::boot_again(request, &self.lease, &self.foundation, guest_input);
-        self.started = booted.map_err(|failure| match self.end_processes() {
+        let started = match &self.image {
+            Some(image) => {
+                image.check().map_err(WakeError::Damaged)?;
+                let earlier = &self.started;
+                assemble::restore(request, lease, foundation, earlier, image, guest_input)
+            }
+            None => assemble::boot_again(request, lease, foundation, guest_input),
+        };
+        self.started = started.map_err(|failure| match self.end_processes() {
             Ok(()) => io::Error::other(failure.what),
             Err(error) => io::Error::other(format!(
                 "{}; and what is left of it stays: {error}",
@@ -71,6 +119,18 @@ impl Running {
         })?;
         self.lifeline = lifeline;
         self.phase = Phase::Awake;
+        if self.image.is_some() {
+            // One that does not hear it draws the same random numbers as before, at worst.
+            let _ = rustix::io::write(&self.lifeline, RESTORED);
+        }
+        Ok(())
+    }
+
+    /// Forgets the memory on disk of one that runs.
+    pub(super) fn settle(&mut self, request: &MonitorRequest) -> io::Result<()> {
+        if self.phase == Phase::Awake && self.image.take().is_some() {
+            checkpoint::remove(&request.config.home, &request.spec.id)?;
+        }
         Ok(())
     }
 

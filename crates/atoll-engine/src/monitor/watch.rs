@@ -14,7 +14,7 @@ use super::assemble::Running;
 use super::exhaustion::{Exhaustion, Room};
 use super::message::{Answer, MonitorRequest, Question, Ready, receive, send};
 use super::resolver::Resolver;
-use super::suspension::Phase;
+use super::suspension::{Phase, WakeError};
 use crate::disk::Disks;
 use crate::lease::{HostLock, Lease, LeasedNetwork};
 use crate::network;
@@ -249,6 +249,7 @@ impl Watch<'_> {
             | Question::Thaw
             | Question::HoldStill
             | Question::Suspend
+            | Question::Checkpoint
             | Question::Wake
                 if self.reader.is_some() =>
             {
@@ -263,7 +264,14 @@ impl Watch<'_> {
                 .running
                 .suspend(self.request)
                 .map(|()| Answer::Ready(self.running.ready())),
-            Question::Wake => self.wake().map(Answer::Ready),
+            Question::Checkpoint => self.checkpoint().map(Answer::Ready),
+            Question::Wake => self.wake(),
+            Question::Settle => {
+                // Whoever asks does not wait for the disk.
+                let _ = send(&mut client, &Answer::Done);
+                self.running.settle(self.request)?;
+                return Ok(None);
+            }
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),
             Question::Thaw => cgroup.thaw().map(|()| Answer::Done),
             Question::HoldStill => match cgroup.freeze() {
@@ -302,12 +310,25 @@ impl Watch<'_> {
     }
 
     /// Lets it run on after it was suspended.
-    fn wake(&mut self) -> io::Result<Ready> {
+    fn wake(&mut self) -> io::Result<Answer> {
         // Whatever starts processes is forked from here.
         self.resolver.stop()?;
         let woken = self.running.wake(self.request);
         self.resolver.go_on()?;
-        woken.map(|()| self.running.ready())
+        match woken {
+            Ok(()) => Ok(Answer::Ready(self.running.ready())),
+            Err(WakeError::Damaged(what)) => Ok(Answer::Damaged(what)),
+            Err(WakeError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Suspends it with its memory on disk.
+    fn checkpoint(&mut self) -> io::Result<Ready> {
+        // What writes it is started from here.
+        self.resolver.stop()?;
+        let written = self.running.checkpoint(self.request);
+        self.resolver.go_on()?;
+        written.map(|()| self.running.ready())
     }
 
     /// The intent is on record before the effect, so that rules which have to be

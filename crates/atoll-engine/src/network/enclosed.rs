@@ -35,18 +35,14 @@ pub(crate) fn create() -> Result<Enclosed, NetworkError> {
     creates(HostObject::InnerVeth, || {
         veth::add_pair(&mut far.netlink, &near, OUTSIDE, MTU)
     })?;
-    for (netlink, name, address) in [
-        (&mut far.netlink, OUTSIDE, GATEWAY),
-        (&mut near.netlink, veth::INSIDE, slot::GUEST),
-    ] {
-        let index = veth::index_of(netlink, name)?;
-        netlink
-            .add_address(index, address, slot::INSIDE_PREFIX)
-            .map_err(kernel(format!("give {address} to `{name}`")))?;
-        netlink
-            .set_up(index)
-            .map_err(kernel(format!("switch `{name}` on")))?;
-    }
+    let index = veth::index_of(&mut far.netlink, OUTSIDE)?;
+    far.netlink
+        .add_address(index, GATEWAY, slot::INSIDE_PREFIX)
+        .map_err(kernel(format!("give {GATEWAY} to `{OUTSIDE}`")))?;
+    far.netlink
+        .set_up(index)
+        .map_err(kernel(format!("switch `{OUTSIDE}` on")))?;
+    veth::equip(&mut near.netlink, veth::Connection::Enclosed)?;
     Ok(Enclosed {
         network: SandboxNetwork {
             namespace: near.descriptor,

@@ -55,8 +55,11 @@ mod veth;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
+use error::kernel;
 use membership::Member;
 use netlink::Netlink;
+
+use crate::host::process::within_network;
 
 pub use cidr::{Cidr, InvalidCidr};
 pub(crate) use dns::{DnsForwarder, DnsSockets};
@@ -131,6 +134,22 @@ fn connect(slot: u16, address: Ipv4Addr) -> Result<SandboxNetwork, NetworkError>
         outside: Some(address),
         dns: Some(dns),
     })
+}
+
+/// Gives the interface inside of `network` its address again, and its routes: a kernel in user
+/// space takes them away when it takes the interface over.
+///
+/// # Errors
+/// When the kernel refuses; it can be repeated.
+pub(crate) fn address_again(network: &SandboxNetwork) -> Result<(), NetworkError> {
+    within_network(&network.namespace, || {
+        let connection = match network.resolver {
+            Some(_) => veth::Connection::Gateway,
+            None => veth::Connection::Enclosed,
+        };
+        Ok(Netlink::open().and_then(|mut inner| veth::equip(&mut inner, connection)))
+    })
+    .map_err(kernel("enter the namespace of the sandbox"))?
 }
 
 /// Puts `policy` in place of what the sandbox in `slot` had, while it runs.

@@ -5,6 +5,7 @@
 //! the slot's address goes to the sandbox, whatever it calls itself inside.
 
 use std::fs;
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
 
@@ -60,19 +61,36 @@ pub(super) fn create(
     host.add_host_route(outside, address, GUEST)
         .map_err(kernel(format!("set the route to {address}")))?;
 
-    let inner = &mut namespace.netlink;
+    equip(&mut namespace.netlink, Connection::Gateway)
+}
+
+/// What is at the other end of the sandbox's interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Connection {
+    /// The way out.
+    Gateway,
+    /// Nothing but who dials.
+    Enclosed,
+}
+
+/// Gives the interface of the namespace of `inner` all it needs. What it has already is fine.
+pub(super) fn equip(inner: &mut Netlink, connection: Connection) -> Result<(), NetworkError> {
+    let there_is_fine = |result: io::Result<()>| match result {
+        Err(error) if is(&error, Errno::EXIST) => Ok(()),
+        other => other,
+    };
     let inside = index_of(inner, INSIDE)?;
-    inner
-        .add_address(inside, GUEST, INSIDE_PREFIX)
+    there_is_fine(inner.add_address(inside, GUEST, INSIDE_PREFIX))
         .map_err(kernel(format!("give {GUEST} to `{INSIDE}` of the sandbox")))?;
     inner
         .set_up(inside)
         .map_err(kernel(format!("switch `{INSIDE}` of the sandbox on")))?;
-    inner
-        .add_neighbour(inside, GATEWAY, GATEWAY_HARDWARE)
+    if connection == Connection::Enclosed {
+        return Ok(());
+    }
+    there_is_fine(inner.add_neighbour(inside, GATEWAY, GATEWAY_HARDWARE))
         .map_err(kernel("name the gateway of the sandbox"))?;
-    inner
-        .add_default_route(GATEWAY)
+    there_is_fine(inner.add_default_route(GATEWAY))
         .map_err(kernel("set the default route of the sandbox"))
 }
 

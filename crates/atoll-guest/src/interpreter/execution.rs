@@ -54,6 +54,8 @@ const SILENT_BOUND: Duration = Duration::from_secs(25);
 pub(super) struct Code {
     pub(super) text: String,
     pub(super) env: BTreeMap<String, String>,
+    /// How often the memory of the sandbox was restored so far.
+    pub(super) restores: u64,
 }
 
 /// How the kernel came out of an execution.
@@ -206,13 +208,25 @@ async fn reset(
     }
 }
 
-/// Sets variables before the code runs.
+/// Seeds a kernel whose memory was on disk, and sets variables, before the code runs.
 async fn prepare(
     kernel: &mut Kernel,
     language: &Language,
     code: &Code,
     sandbox_env: &BTreeMap<String, String>,
 ) -> Result<(), Outcome> {
+    if kernel.seeded_at != code.restores {
+        kernel.seeded_at = code.restores;
+        let seeded = match language.seed() {
+            Some(seed) => silently(kernel, seed).await,
+            None => Ok(()),
+        };
+        match seeded {
+            // Code of before may have put something else in the place of the generator.
+            Ok(()) | Err(Outcome::Failed) => {}
+            Err(outcome) => return Err(outcome),
+        }
+    }
     let mut wanted: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     if !kernel.is_told {
         let all = sandbox_env.iter();

@@ -25,6 +25,8 @@ pub(super) struct Kernel {
     pub(super) env: BTreeMap<String, String>,
     /// Whether the sandbox's variables were told to its programs.
     pub(super) is_told: bool,
+    /// How often the sandbox's memory had been restored when it was seeded last.
+    pub(super) seeded_at: u64,
     pub(super) speech: Speech,
     /// Those who hear it go with it.
     _listeners: Listeners,
@@ -81,6 +83,7 @@ impl Kernel {
             ear,
             env,
             is_told: false,
+            seeded_at: 0,
             speech,
             _listeners: listeners,
             _directory: directory,

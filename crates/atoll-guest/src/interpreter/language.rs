@@ -114,6 +114,23 @@ impl Language {
             && (!matches!(self, Self::Bash) || is_identifier(name))
     }
 
+    /// Code that seeds the generators of random numbers anew that a program has for itself,
+    /// where there are such.
+    pub(super) fn seed(&self) -> Option<&'static str> {
+        match self {
+            Self::Python => Some(
+                "__import__('random').seed()\n\
+                 [m.seed() for m in [__import__('sys').modules.get('numpy.random')] if m]",
+            ),
+            Self::JavaScript
+            | Self::TypeScript
+            | Self::R
+            | Self::Java
+            | Self::Bash
+            | Self::Kernel(_) => None,
+        }
+    }
+
     /// Code that gives variables these values, and takes those away that have
     /// none. Nothing where there is no way to do that.
     pub(super) fn set(&self, variables: &BTreeMap<&str, Option<&str>>) -> Option<String> {

@@ -46,6 +46,7 @@ mod telling;
 mod zmtp;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use atoll_protocol::Warmth;
@@ -73,6 +74,8 @@ pub(crate) enum NotWarm {
 pub(crate) struct Interpreter {
     starter: Arc<Starter>,
     table: Arc<Table>,
+    /// How often the memory of the sandbox was restored.
+    restores: Arc<AtomicU64>,
 }
 
 impl Interpreter {
@@ -81,6 +84,7 @@ impl Interpreter {
         Self {
             starter: Arc::new(Starter::new(settings, commands)),
             table: Arc::default(),
+            restores: Arc::default(),
         }
     }
 
@@ -114,6 +118,12 @@ impl Interpreter {
             start_ms,
             proof_ms: millis(begun),
         })
+    }
+
+    /// Lets each kernel draw other random numbers than whoever goes on from the same memory,
+    /// before it runs code again.
+    pub(crate) fn seed_again(&self) {
+        self.restores.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Removes what is on the disk, at the end.

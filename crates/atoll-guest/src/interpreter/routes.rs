@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use atoll_protocol::{CODE_KEEPALIVE, WARM_ROUTE};
 use axum::Json;
@@ -124,6 +125,7 @@ async fn execute(
     let code = Code {
         text: body.code,
         env,
+        restores: interpreter.restores.load(Ordering::Relaxed),
     };
     let (client, lines) = mpsc::channel(LINES_WAITING_MAX);
     let turn = match context.free_turn() {

@@ -43,6 +43,7 @@ mod run;
 mod selftest;
 mod serve;
 mod serve_api;
+mod serve_checkpoint;
 mod serve_cli;
 mod serve_clients;
 mod serve_events;

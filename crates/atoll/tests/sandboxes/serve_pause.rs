@@ -39,14 +39,14 @@ time.sleep(1000)
 /// How long a sandbox is held still, for its processes to notice.
 const HELD: Duration = Duration::from_secs(2);
 
-struct Sandbox<'s> {
-    server: &'s Server,
-    id: String,
-    token: String,
+pub(super) struct Sandbox<'s> {
+    pub(super) server: &'s Server,
+    pub(super) id: String,
+    pub(super) token: String,
 }
 
 impl<'s> Sandbox<'s> {
-    fn make(server: &'s Server, more: Value) -> Self {
+    pub(super) fn make(server: &'s Server, more: Value) -> Self {
         Self::of(server, &server.create(more))
     }
 
@@ -59,13 +59,13 @@ impl<'s> Sandbox<'s> {
         }
     }
 
-    fn ask(&self, method: &str, action: &str, body: Option<Value>) -> Reply {
+    pub(super) fn ask(&self, method: &str, action: &str, body: Option<Value>) -> Reply {
         let version = if action == "/connect" { "/v2" } else { "" };
         let target = format!("{version}/sandboxes/{}{action}", self.id);
         self.server.ask(method, &target, body)
     }
 
-    fn state(&self) -> Value {
+    pub(super) fn state(&self) -> Value {
         self.ask("GET", "", None).expect(200)["state"].clone()
     }
 
@@ -74,13 +74,13 @@ impl<'s> Sandbox<'s> {
     }
 
     /// A file of it.
-    fn read(&self, path: &str) -> Reply {
+    pub(super) fn read(&self, path: &str) -> Reply {
         let target = format!("/files?path={path}&username=user");
         let token = [("x-access-token", self.token.as_str())];
         self.server.reach(&self.id, 49983, &target, &token)
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(super) fn write(&self, path: &str, text: &str) {
         let ask = Ask {
             method: "POST",
             target: &format!("/files?path={path}&username=user"),
@@ -97,14 +97,14 @@ impl<'s> Sandbox<'s> {
     }
 
     /// Starts a command that nobody waits for.
-    fn start(&self, command: &str) {
+    pub(super) fn start(&self, command: &str) {
         let command = format!("setsid sh -c '{command}' < /dev/null > /dev/null 2>&1 &");
         let arguments = ["exec", &self.id, "--", "sh", "-c", &command];
         let started = self.server.home.run(arguments);
         assert_eq!(started.code, 0, "{started:#?}");
     }
 
-    fn start_ticker(&self) {
+    pub(super) fn start_ticker(&self) {
         self.write("/tmp/ticker.py", TICKER);
         self.start("exec python3 /tmp/ticker.py");
         eventually("the ticker", || {

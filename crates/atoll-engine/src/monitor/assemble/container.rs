@@ -142,6 +142,7 @@ impl Created {
             init_fd: self.init_fd,
             entrance: Entrance::Loopback,
             exhaustion: None,
+            runsc: None,
         })
     }
 }

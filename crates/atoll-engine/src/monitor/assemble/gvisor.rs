@@ -11,14 +11,16 @@
 //! Sentry and gofer have the ids of the slot in a user namespace of their own,
 //! besides gVisor's own chroot, empty capabilities on the host and seccomp.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,7 +31,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::{Foundation, Started, directory, save_bundle, write_file, write_top_layer};
 use crate::bundle::gvisor::{self, Way};
 use crate::cgroup::Bounds;
-use crate::host::file::make_dir;
+use crate::host::file::{make_dir, remove_tree};
 use crate::host::keeper::{self, Keeper};
 use crate::host::mount::{self, Access};
 use crate::host::process::{ProcessIdentity, pidfd, within_network};
@@ -37,7 +39,7 @@ use crate::host::{HostObject, creates, program, user_namespace};
 use crate::lease::Lease;
 use crate::monitor::exhaustion::Exhaustion;
 use crate::monitor::message::{Entrance, Failure, MonitorRequest};
-use crate::network::enclosed;
+use crate::network::{self, enclosed};
 use crate::seccomp::refuse_membarrier;
 
 /// How long gVisor may take until the guest is started.
@@ -62,12 +64,84 @@ pub(super) struct Created {
     plan: Plan,
 }
 
-/// One call of `runsc`.
-struct Plan {
+/// Where the processes of a sandbox come from.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// The guest is started.
+    Boot,
+    /// They go on where they were, with the memory in this directory.
+    Image(PathBuf),
+}
+
+/// How the `runsc` of one sandbox is called, each time in the same way: what one
+/// binary with some flags wrote down can be read only by the same with the same.
+#[derive(Debug, Clone)]
+pub(in crate::monitor) struct Runsc {
     id: String,
-    runsc: PathBuf,
-    bundle: PathBuf,
+    path: PathBuf,
+    /// Opened once, so that it stays the same whatever is installed meanwhile. A script
+    /// cannot be started this way, and is found by its path.
+    binary: Option<Arc<File>>,
     state: PathBuf,
+    upper: PathBuf,
+    keeper: Option<Arc<OwnedFd>>,
+}
+
+/// How a program begins that the kernel starts by itself.
+const PROGRAM_SIGN: [u8; 4] = *b"\x7fELF";
+
+impl Runsc {
+    pub(in crate::monitor) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(in crate::monitor) fn program(&self) -> PathBuf {
+        match &self.binary {
+            Some(binary) => PathBuf::from(format!("/proc/self/fd/{}", binary.as_raw_fd())),
+            None => self.path.clone(),
+        }
+    }
+
+    pub(in crate::monitor) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it says what goes wrong with `verb`.
+    pub(in crate::monitor) fn log(&self, verb: &str) -> PathBuf {
+        self.state.join(format!("runsc-{verb}.log"))
+    }
+
+    /// The first of the processes among which it has to be called.
+    pub(in crate::monitor) fn keeper(&self) -> io::Result<BorrowedFd<'_>> {
+        let keeper = self.keeper.as_deref().map(OwnedFd::as_fd);
+        keeper.ok_or_else(|| io::Error::other("its processes have not been started"))
+    }
+
+    pub(in crate::monitor) fn flags(&self) -> Vec<OsString> {
+        let mut root = OsString::from("--root=");
+        root.push(&self.state);
+        let mut overlay = OsString::from("--overlay2=root:dir=");
+        overlay.push(&self.upper);
+        let fixed = [
+            "--platform=systrap",
+            "--network=sandbox",
+            // Or a connection to the outside would make a checkpoint fail.
+            "--net-disconnect-ok=true",
+            // The cgroup is ours, and joined before.
+            "--ignore-cgroups",
+        ];
+        [root, overlay]
+            .into_iter()
+            .chain(fixed.map(OsString::from))
+            .collect()
+    }
+}
+
+/// One call of `runsc` that starts processes.
+struct Plan {
+    runsc: Runsc,
+    origin: Origin,
+    bundle: PathBuf,
     guest_input: PipeReader,
     guest_output: PipeWriter,
 }
@@ -102,7 +176,66 @@ pub(super) fn create(
     let bundle = gvisor::config(spec, &root, base, way)
         .map_err(|error| Failure::new("cannot describe the sandbox", &error))?;
     let state = save_bundle(&bundle, &dir)?;
+    let runsc = Runsc {
+        id: spec.id.to_string(),
+        path: config.runsc.clone(),
+        binary: open_program(&config.runsc).map(Arc::new),
+        state,
+        upper: foundation.disk.join("upper"),
+        keeper: None,
+    };
+    plan(
+        request,
+        lease,
+        foundation,
+        (runsc, address),
+        (Origin::Boot, guest_input),
+    )
+}
 
+/// Prepares the processes of a sandbox whose memory is in `image` and whose other
+/// processes, those of `earlier`, have ended.
+pub(super) fn restore(
+    request: &MonitorRequest,
+    lease: &Lease,
+    foundation: &Foundation,
+    earlier: &Started,
+    image: PathBuf,
+    guest_input: PipeReader,
+) -> Result<Created, Failure> {
+    let failed =
+        |error: &dyn std::fmt::Display| Failure::new("cannot prepare the sandbox to run on", error);
+    let (Some(runsc), Entrance::Guest(address)) = (&earlier.runsc, earlier.entrance) else {
+        return Err(failed(&"it was not started by gVisor"));
+    };
+    remove_tree(&runsc.state)
+        .and_then(|()| make_dir(&runsc.state, 0o700))
+        .map_err(|error| failed(&error))?;
+    network::address_again(&foundation.network).map_err(|error| Failure::from_network(&error))?;
+    let way = (runsc.clone(), address);
+    plan(
+        request,
+        lease,
+        foundation,
+        way,
+        (Origin::Image(image), guest_input),
+    )
+}
+
+fn open_program(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    let mut sign = [0; PROGRAM_SIGN.len()];
+    file.read_exact_at(&mut sign, 0).ok()?;
+    (sign == PROGRAM_SIGN).then_some(file)
+}
+
+fn plan(
+    MonitorRequest { spec, .. }: &MonitorRequest,
+    lease: &Lease,
+    foundation: &Foundation,
+    (runsc, address): (Runsc, Ipv4Addr),
+    (origin, guest_input): (Origin, PipeReader),
+) -> Result<Created, Failure> {
     let (guest_output, output) =
         io::pipe().map_err(|error| Failure::new("cannot make the guest's output", &error))?;
     let bounds = Bounds::gvisor(&spec.limits);
@@ -116,10 +249,9 @@ pub(super) fn create(
         address,
         guest_output,
         plan: Plan {
-            id: spec.id.to_string(),
-            runsc: config.runsc.clone(),
-            bundle: dir,
-            state,
+            bundle: lease.dir(),
+            runsc,
+            origin,
             guest_input,
             guest_output: output,
         },
@@ -219,6 +351,8 @@ impl Created {
         } = self;
         let doors = foundation.cgroup.doors();
         let whole_proc = plan.bundle.join("proc");
+        let origin = plan.origin.clone();
+        let runsc = plan.runsc.clone();
         // The keeper is born in a cgroup of the sandbox, so that it is found there
         // even if this process is killed half-way.
         let Keeper { pid, said } = foundation
@@ -229,7 +363,11 @@ impl Created {
         let init_fd = pidfd(pid).map_err(failed)?;
         creates(HostObject::GuestStart, || {
             hear(said, &init_fd)?;
-            hear_guest(guest_output, &init_fd)
+            match origin {
+                Origin::Boot => hear_guest(guest_output, &init_fd),
+                // It said so when it was started.
+                Origin::Image(_) => Ok(()),
+            }
         })
         .map_err(|error| Failure::new("cannot start gVisor", &error))?;
         // Nobody has been able to ask the guest for anything yet.
@@ -241,28 +379,33 @@ impl Created {
                 Failure::new("the kernel does not enforce the limits", &error)
                     .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")
             })?;
+        let keeper = init_fd.try_clone().map_err(failed)?;
         Ok(Started {
             init,
             init_fd,
             entrance: Entrance::Guest(address),
             exhaustion: Some(exhaustion),
+            runsc: Some(Runsc {
+                keeper: Some(Arc::new(keeper)),
+                ..runsc
+            }),
         })
     }
 }
 
 impl Plan {
-    /// Life of the keeper: `runsc run` once, then waiting for the end of what it started.
+    /// Life of the keeper: `runsc` once, then waiting for the end of what it started.
     fn keep(
         self,
         foundation: &Foundation,
         doors: Vec<PathBuf>,
         mut report: PipeWriter,
     ) -> io::Result<i32> {
-        let state = self.state.clone();
-        let id = self.id.clone();
+        let state = self.runsc.state.clone();
+        let id = self.runsc.id.clone();
         let started = within_network(&foundation.network.namespace, || {
             mount::hide_host_network_sign()?;
-            self.run(&foundation.disk, doors)
+            self.run(doors)
         })
         .and_then(|()| processes(&state, &id));
         // From here on this process is in the namespace from which the sandbox is dialed.
@@ -294,33 +437,34 @@ impl Plan {
         }
     }
 
-    /// Calls `runsc run`, which ends when the guest has been started.
-    fn run(self, disk: &Path, doors: Vec<PathBuf>) -> io::Result<()> {
-        let log = self.state.join("runsc.log");
+    /// Calls `runsc`, which ends when the guest has been started or goes on.
+    fn run(self, doors: Vec<PathBuf>) -> io::Result<()> {
+        let Self {
+            runsc,
+            origin,
+            bundle,
+            guest_input,
+            guest_output,
+        } = self;
+        let (verb, image) = match &origin {
+            Origin::Boot => ("run", None),
+            Origin::Image(directory) => ("restore", Some(directory)),
+        };
+        let log = runsc.log(verb);
         let output = File::create(&log)?;
-        let mut command = Command::new(&self.runsc);
+        let mut command = Command::new(runsc.program());
+        command.args(runsc.flags()).args([verb, "--detach"]);
+        if let Some(directory) = image {
+            command.arg("--image-path").arg(directory);
+        }
         command
-            .arg("--root")
-            .arg(&self.state)
-            .args([
-                "--platform=systrap",
-                "--network=sandbox",
-                // Or a connection to the outside would make a checkpoint fail.
-                "--net-disconnect-ok=true",
-                // The cgroup is ours, and joined before.
-                "--ignore-cgroups",
-            ])
-            .arg(format!(
-                "--overlay2=root:dir={}",
-                disk.join("upper").display()
-            ))
-            .args(["run", "--detach", "--bundle"])
-            .arg(&self.bundle)
-            .arg(&self.id)
+            .arg("--bundle")
+            .arg(&bundle)
+            .arg(&runsc.id)
             .env_clear()
             // Nobody waits for the end of these: gVisor's processes keep them open.
-            .stdin(self.guest_input)
-            .stdout(self.guest_output)
+            .stdin(guest_input)
+            .stdout(guest_output)
             .stderr(output);
         let join = move || {
             doors.iter().try_for_each(|door| fs::write(door, "0"))?;
@@ -330,15 +474,16 @@ impl Plan {
         // allocate and open files as it likes.
         unsafe { command.pre_exec(join) };
         let status = program::status(&mut command).map_err(|error| {
-            io::Error::new(error.kind(), format!("`{}`: {error}", self.runsc.display()))
+            let path = runsc.path.display();
+            io::Error::new(error.kind(), format!("`{path}`: {error}"))
         })?;
         if status.success() {
             return Ok(());
         }
         let text = fs::read_to_string(&log).unwrap_or_default();
         Err(io::Error::other(format!(
-            "`{} run` failed ({status}): {}",
-            self.runsc.display(),
+            "`{} {verb}` failed ({status}): {}",
+            runsc.path.display(),
             text.trim()
         )))
     }

@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use libcontainer::oci_spec::runtime::Spec;
 use rustix::fs::OFlags;
 
+pub(super) use gvisor::Runsc;
+
+use super::checkpoint::Image;
 use super::dismantle::dismantle;
 use super::message::{Entrance, Failure, MonitorRequest, Ready};
 use super::suspension::Phase;
@@ -45,6 +48,8 @@ pub(super) struct Running {
     /// process is gone, and what it is asked for.
     pub(super) lifeline: PipeWriter,
     pub(super) phase: Phase,
+    /// Its memory on disk, until it runs on as it should.
+    pub(super) image: Option<Image>,
 }
 
 /// What a tier says of a sandbox that it has started.
@@ -55,6 +60,8 @@ pub(super) struct Started {
     pub(super) entrance: Entrance,
     /// Where the tier must act itself when memory or processes run out.
     pub(super) exhaustion: Option<Exhaustion>,
+    /// How gVisor is called, where it is gVisor.
+    pub(super) runsc: Option<Runsc>,
 }
 
 /// What is there before a tier adds its own.
@@ -215,6 +222,7 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         control,
         lifeline,
         phase: Phase::Awake,
+        image: None,
     })
 }
 
@@ -229,6 +237,19 @@ pub(super) fn boot_again(
         .and_then(|()| remove_tree(&lease.dir().join("oci")));
     cleared.map_err(|error| Failure::new("cannot remove what is left of the last boot", &error))?;
     container::create(request, lease, foundation, guest_input)?.start()
+}
+
+/// Lets the processes of `earlier`, which have ended, go on with the memory in `image`.
+pub(super) fn restore(
+    request: &MonitorRequest,
+    lease: &Lease,
+    foundation: &Foundation,
+    earlier: &Started,
+    image: &Image,
+    guest_input: PipeReader,
+) -> Result<Started, Failure> {
+    let image = image.directory().to_owned();
+    gvisor::restore(request, lease, foundation, earlier, image, guest_input)?.start(foundation)
 }
 
 /// A pipe to the guest. Nothing waits for it to be read: a guest that stops

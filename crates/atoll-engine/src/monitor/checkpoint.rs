@@ -1,0 +1,214 @@
+//! The memory of a sandbox on disk: written by gVisor, kept below the home until the sandbox
+//! runs on as it should, and given back to gVisor only if it is what was written.
+//!
+//! ```text
+//! pause ─▶ checkpoint, thrown away ─▶ checkpoint, kept ─▶ sync ─▶ (the processes end)
+//!   └──────────── resume, when any of them fails: it runs on ◀──────┘
+//! ```
+//!
+//! Writing a checkpoint breaks every connection to the outside. In the image of that very
+//! checkpoint an `epoll` that watches such a connection is lost for its program: it reports
+//! the connection for ever, and others not at all. An image that is written when they are
+//! broken already is sound, so the first one is thrown away. Nothing inside runs between the
+//! two.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::assemble::Runsc;
+use crate::SandboxId;
+use crate::host::file::{make_dir, remove_tree};
+use crate::host::{HostObject, creates, program};
+
+/// How long gVisor may take to stop or to let go.
+const HOLD_BOUND: Duration = Duration::from_secs(10);
+/// How long it may take to write all of its memory, each time.
+const WRITE_BOUND: Duration = Duration::from_secs(60);
+/// Longest part of what `runsc` says that is passed on.
+const LAST_WORDS_BYTES: usize = 2048;
+
+/// Where the images of the sandboxes of a home are.
+fn place(home: &Path, sandbox: &SandboxId) -> PathBuf {
+    home.join("checkpoints").join(sandbox.as_str())
+}
+
+/// Removes what is kept of the memory of `sandbox`.
+pub(super) fn remove(home: &Path, sandbox: &SandboxId) -> io::Result<()> {
+    remove_tree(&place(home, sandbox))
+}
+
+/// The memory of a sandbox, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Image {
+    directory: PathBuf,
+    files: Vec<WrittenFile>,
+}
+
+/// What tells a file from another one, and from itself after a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WrittenFile {
+    path: PathBuf,
+    place: (u64, u64),
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl WrittenFile {
+    fn of(path: PathBuf) -> io::Result<Self> {
+        let found = fs::symlink_metadata(&path)?;
+        Ok(Self {
+            place: (found.dev(), found.ino()),
+            bytes: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+            path,
+        })
+    }
+}
+
+impl Image {
+    /// Where `runsc` finds it.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Takes what is in `directory` for whole, once it is on disk.
+    fn seal(directory: PathBuf) -> io::Result<Self> {
+        for entry in fs::read_dir(&directory)? {
+            File::open(entry?.path())?.sync_all()?;
+        }
+        File::open(&directory)?.sync_all()?;
+        Ok(Self {
+            files: written(&directory)?,
+            directory,
+        })
+    }
+
+    /// Whether it is what was written: the same files, touched by nobody since.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match written(&self.directory) {
+            Ok(found) if found == self.files => Ok(()),
+            Ok(_) => Err(format!(
+                "files in `{}` were changed or replaced",
+                self.directory.display()
+            )),
+            Err(error) => Err(format!(
+                "`{}` cannot be read: {error}",
+                self.directory.display()
+            )),
+        }
+    }
+}
+
+fn written(directory: &Path) -> io::Result<Vec<WrittenFile>> {
+    let mut files = fs::read_dir(directory)?
+        .map(|entry| WrittenFile::of(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(files)
+}
+
+/// Writes the memory of the sandbox `id` of `runsc`, which holds still afterwards. When it
+/// fails, it runs on.
+///
+/// The caller must be single-threaded.
+pub(super) fn write(runsc: &Runsc, home: &Path, id: &SandboxId) -> io::Result<Image> {
+    let place = place(home, id);
+    let written = creates(HostObject::Checkpoint, || {
+        remove_tree(&place)?;
+        make_dir(&place, 0o700)?;
+        call(runsc, "pause", &[], HOLD_BOUND)?;
+        let (draft, kept) = (place.join("draft"), place.join("image"));
+        write_into(runsc, &draft)?;
+        remove_tree(&draft)?;
+        write_into(runsc, &kept)?;
+        Image::seal(kept)
+    });
+    written.or_else(|error| {
+        let _ = remove_tree(&place);
+        go_on(runsc)
+            .map_err(|left| io::Error::other(format!("{error}; and it does not run on: {left}")))?;
+        Err(error)
+    })
+}
+
+/// Lets a sandbox run on that was held still.
+fn go_on(runsc: &Runsc) -> io::Result<()> {
+    call(runsc, "resume", &[], HOLD_BOUND)
+}
+
+fn write_into(runsc: &Runsc, directory: &Path) -> io::Result<()> {
+    make_dir(directory, 0o700)?;
+    let path = format!("--image-path={}", directory.display());
+    // Without `--leave-running` a failure would be the end of the sandbox.
+    let arguments = ["--leave-running", "--compression=none", &path];
+    call(runsc, "checkpoint", &arguments, WRITE_BOUND)
+}
+
+/// Runs `runsc VERB` for a sandbox that runs, where its processes can be seen.
+fn call(runsc: &Runsc, verb: &str, arguments: &[&str], bound: Duration) -> io::Result<()> {
+    let log = runsc.log(verb);
+    let mut command = Command::new(runsc.program());
+    command
+        .args(runsc.flags())
+        .arg(verb)
+        .args(arguments)
+        .arg(runsc.id())
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log)?);
+    let status = program::status_beside(runsc.keeper()?, &mut command, bound).map_err(|error| {
+        let path = runsc.path().display();
+        io::Error::new(error.kind(), format!("`{path} {verb}`: {error}"))
+    })?;
+    if status.success() {
+        return Ok(());
+    }
+    let text = fs::read(&log).unwrap_or_default();
+    let end = text.len().saturating_sub(LAST_WORDS_BYTES);
+    Err(io::Error::other(format!(
+        "`{} {verb}` failed ({status}): {}",
+        runsc.path().display(),
+        String::from_utf8_lossy(&text[end..]).trim()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_that_anybody_touched_is_none() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("image");
+        fs::create_dir(&directory).unwrap();
+        let write = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
+        write("checkpoint.img", "state");
+        write("pages.img", "pages");
+        let image = Image::seal(directory.clone()).unwrap();
+        assert_eq!(image.check(), Ok(()));
+
+        // The same bytes in another file.
+        let other = place.path().join("other");
+        fs::copy(directory.join("pages.img"), &other).unwrap();
+        fs::rename(&other, directory.join("pages.img")).unwrap();
+        assert!(image.check().unwrap_err().contains("changed or replaced"));
+
+        let image = Image::seal(directory.clone()).unwrap();
+        write("pages.img", "PAGES");
+        assert!(image.check().is_err());
+
+        let image = Image::seal(directory.clone()).unwrap();
+        write("another.img", "");
+        assert!(image.check().is_err());
+
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(image.check().unwrap_err().contains("cannot be read"));
+    }
+}
