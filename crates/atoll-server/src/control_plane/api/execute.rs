@@ -91,6 +91,8 @@ async fn answer(
             Ok(Json(body(state.as_ref().clone())).into_response())
         }
         Mode::Async => {
+            // Who comes back for it finds it, whatever happens to the server until then.
+            plane.executions.flush().await;
             let mut response = (StatusCode::ACCEPTED, Json(body(live.state()))).into_response();
             let place = format!("/api/v1/executions/{}", live.id());
             if let Ok(place) = HeaderValue::from_str(&place) {

@@ -115,6 +115,8 @@ pub(in super::super) async fn start_process(
         .executions
         .begin(&requester.caller, &place, wish)
         .await?;
+    // It is known by its id from now on, also to the next server.
+    plane.executions.flush().await;
     Ok((StatusCode::CREATED, Json(live.state().into())))
 }
 
