@@ -9,12 +9,14 @@ fastest way that does not make it much larger.
 Read by `hooks.py` once a figure is shown, so matplotlib and numpy are there.
 """
 
+import copy
 import struct
 import zlib
 from contextlib import contextmanager
 
 import matplotlib
 import matplotlib.colors
+import matplotlib.markers
 import numpy
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -29,7 +31,7 @@ def png_of_figure(figure):
     canvas = figure.canvas
     if type(canvas) is not FigureCanvasAgg or canvas.device_pixel_ratio != 1:
         return None
-    with _saving(canvas), _ticks_kept(figure):
+    with _saving(canvas), _ticks_kept(figure), _markers_shared():
         canvas.draw()
         box = figure.get_tightbbox(canvas.get_renderer())
     if box.x0 < 0 or box.y0 < 0 or box.x1 > figure.bbox_inches.x1 or box.y1 > figure.bbox_inches.y1:
@@ -52,19 +54,25 @@ def _saving(canvas):
 
 @contextmanager
 def _ticks_kept(figure):
-    """Places ticks once where an axis neither moves nor is scaled, instead of
-    each time that somebody asks how far it reaches."""
+    """Places ticks, and measures their labels, once where an axis neither moves
+    nor is scaled, instead of each time that somebody asks how far it reaches."""
     kept = []
     for axes in figure.get_axes():
         if axes.name == "rectilinear":
-            kept += [axis for axis in (axes.xaxis, axes.yaxis) if "_update_ticks" not in vars(axis)]
+            kept += [axis for axis in (axes.xaxis, axes.yaxis) if not _KEPT & vars(axis).keys()]
     for axis in kept:
-        axis._update_ticks = _Ticks(axis)
+        ticks = _Ticks(axis)
+        axis._update_ticks = ticks.update
+        axis._get_ticklabel_bboxes = ticks.measure
     try:
         yield
     finally:
         for axis in kept:
-            vars(axis).pop("_update_ticks", None)
+            for name in _KEPT:
+                vars(axis).pop(name, None)
+
+
+_KEPT = {"_update_ticks", "_get_ticklabel_bboxes"}
 
 
 class _Ticks:
@@ -72,17 +80,51 @@ class _Ticks:
 
     def __init__(self, axis):
         self.axis = axis
-        self.update = axis._update_ticks
+        self.update_now = axis._update_ticks
+        self.measure_now = axis._get_ticklabel_bboxes
         self.at = None
         self.ticks = []
+        self.measured = None
 
-    def __call__(self):
-        at = (*self.axis.get_view_interval(), *self.axis.axes.bbox.bounds)
-        if at != self.at:
-            self.ticks = self.update()
+    def place(self):
+        return (*self.axis.get_view_interval(), *self.axis.axes.bbox.bounds)
+
+    def update(self):
+        if self.at is None or self.at != self.place():
+            self.ticks, self.measured = self.update_now(), None
             # Limits that are still to be chosen are chosen by the first look.
-            self.at = (*self.axis.get_view_interval(), *self.axis.axes.bbox.bounds)
+            self.at = self.place()
         return self.ticks
+
+    def measure(self, ticks, renderer=None):
+        if ticks is not self.ticks or renderer is None or self.at != self.place():
+            return self.measure_now(ticks, renderer)
+        if self.measured is None or self.measured[0] is not renderer:
+            self.measured = (renderer, self.measure_now(ticks, renderer))
+        return tuple(list(boxes) for boxes in self.measured[1])
+
+
+@contextmanager
+def _markers_shared():
+    """Each tick has three lines, and each line a marker, which is copied with all
+    that it is made of although nobody ever changes a part of it."""
+    module = matplotlib.markers
+    before = module.copy
+    module.copy = _Copy
+    try:
+        yield
+    finally:
+        module.copy = before
+
+
+class _Copy:
+    """In the place of the module of that name."""
+
+    copy = staticmethod(copy.copy)
+
+    @staticmethod
+    def deepcopy(value):
+        return dict(value) if type(value) is dict else copy.deepcopy(value)
 
 
 def _cut(drawn, box, dpi, colour):
