@@ -29,6 +29,12 @@ _ABSENT = "debugpy"
 _LINE_BYTES_MAX = 4 * 1024 * 1024
 # How much a kernel that could not start says about it.
 _FAILURE_CHARS_MAX = 4000
+# The module of `streams.py`, which lies beside the hooks.
+_STREAMS = "atoll_streams"
+# A cell that imports as many modules as that leaves much that stays.
+_MODULES_MANY = 50
+# How long nobody must have asked for anything until time is taken for it.
+_IDLE_S = 0.1
 # Shows figures in the answer; a backend that shows nothing gives way to it.
 _FIGURES = "module://matplotlib_inline.backend_inline"
 
@@ -92,6 +98,19 @@ def _hooks(path):
         return None
 
 
+def _hurry(path):
+    """Makes streams of kernels quicker. They work without."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            code = compile(file.read(), path, "exec")
+        module = types.ModuleType(_STREAMS)
+        exec(code, module.__dict__)
+        module.install()
+        sys.modules[_STREAMS] = module
+    except Exception:
+        pass
+
+
 def _install(hooks):
     if hooks is None:
         return
@@ -145,10 +164,14 @@ def _become_kernel(kernelapp, order, hooks):
     config.InteractiveShell.colors = "NoColor"
     config.PlainTextFormatter.max_seq_length = 0
     config.IPKernelApp.no_stdout = False
+    if _STREAMS in sys.modules:
+        # It sleeps for output that may be late; there is none any more.
+        config.IPythonKernel._execute_sleep = 0.0
     application = kernelapp.IPKernelApp.instance(config=config)
     application.initialize(order["arguments"])
     _install(hooks)
     _end_copies(application.shell)
+    _settle_imports(application.shell)
     gc.enable()
     application.start()
 
@@ -181,6 +204,39 @@ def _end_copies(shell):
     os.register_at_fork(after_in_child=lambda: _weigh(_WEIGHT_OF_THEIR_FORKS))
     shell._showtraceback = _show_or_end
     shell.events.register("post_execute", _end)
+
+
+def _settle_imports(shell):
+    """Looks at what large imports left once, while nobody waits, instead of again
+    and again in the middle of cells. What a cell leaves is collected as ever."""
+    import asyncio
+
+    known, planned = len(sys.modules), None
+
+    def settle():
+        nonlocal planned
+        planned = None
+        # What was set aside before may be garbage by now.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+
+    def begin(*_):
+        if planned is not None:
+            planned.cancel()
+
+    def end(*_):
+        nonlocal known, planned
+        if planned is None and len(sys.modules) - known < _MODULES_MANY:
+            return
+        known = len(sys.modules)
+        try:
+            planned = asyncio.get_running_loop().call_later(_IDLE_S, settle)
+        except RuntimeError:
+            planned = None
+
+    shell.events.register("pre_execute", begin)
+    shell.events.register("post_execute", end)
 
 
 class _Parent:
@@ -265,6 +321,7 @@ def main(hooks_path, preload):
         parent.tell(failed=f"{type(error).__name__}: {error}"[:_FAILURE_CHARS_MAX])
         return
     hooks = _hooks(hooks_path)
+    _hurry(os.path.join(os.path.dirname(hooks_path), "streams.py"))
     # What is there now stays shared with all forks: collecting would write to it.
     gc.collect()
     gc.disable()

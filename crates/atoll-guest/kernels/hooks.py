@@ -1,7 +1,7 @@
 """What a Python kernel shows beyond what IPython does by itself.
 
-Executed in each kernel once its shell is there; `charts.py` lies beside it and
-is read when the first figure is shown. Data frames get `e2b/data`, figures of
+Executed in each kernel once its shell is there; `charts.py` and `figures.py` lie
+beside it and are read when the first figure is shown. Data frames get `e2b/data`, figures of
 matplotlib `e2b/chart`, lists and dictionaries `application/json`; images of
 Pillow are shown by `show()` and by `save(path)`.
 
@@ -68,6 +68,7 @@ def _install():
         shell.colors = "NoColor"
 
     _show_figures(shell)
+    _draw_figures_once()
     _after_import("PIL.Image", _show_images)
     _after_import("matplotlib.axes._axes", _remember_boxes)
 
@@ -142,9 +143,21 @@ def _data_of_frame(frame):
     if rows * columns > _DATA_CELLS_MAX:
         return None
     return {
-        str(name): [_plain(value) for value in frame.iloc[:, index].tolist()]
-        for index, name in enumerate(frame.columns)
+        str(name): _column(frame.iloc[:, index]) for index, name in enumerate(frame.columns)
     }
+
+
+def _column(column):
+    values = column.tolist()
+    kind = getattr(column.dtype, "kind", "O")
+    # Numbers that numpy has are plain; a sum is finite only if all of them are.
+    if kind in "bui" and type(column.dtype).__module__.startswith("numpy"):
+        return values
+    if kind == "f" and type(column.dtype).__module__.startswith("numpy"):
+        total = sum(values)
+        if total - total == 0:
+            return values
+    return [_plain(value) for value in values]
 
 
 def _plain(value):
@@ -250,7 +263,31 @@ def _show_figures(shell):
 
 
 def _chart_of_figure(figure):
-    return _charts().chart_of_figure(figure)
+    return _beside("charts").chart_of_figure(figure)
+
+
+def _draw_figures_once():
+    """PNG of figures as `figures.py` makes them; everything else, and what it
+    leaves, as IPython does."""
+    from IPython.core import pylabtools
+
+    print_figure = pylabtools.print_figure
+    if print_figure.__module__ == __name__:
+        return
+    once = _quiet(lambda figure: _beside("figures").png_of_figure(figure))
+
+    def print_once(fig, fmt="png", bbox_inches="tight", base64=False, **kwargs):
+        if fmt == "png" and bbox_inches == "tight" and not kwargs and fig.axes:
+            png = once(fig)
+            if png is not None:
+                from binascii import b2a_base64
+
+                return b2a_base64(png, newline=False).decode("ascii") if base64 else png
+        return print_figure(fig, fmt, bbox_inches, base64, **kwargs)
+
+    print_once.__doc__ = print_figure.__doc__
+    print_once.__name__ = print_figure.__name__
+    pylabtools.print_figure = print_once
 
 
 def _remember_boxes(module):
@@ -275,21 +312,20 @@ def _remember_boxes(module):
     module.Axes.bxp = bxp
 
 
-_loaded_charts = None
+_loaded = {}
 
 
-def _charts():
-    """The module beside this one, read once."""
-    global _loaded_charts
-    if _loaded_charts is None:
+def _beside(name):
+    """A module beside this one, read once."""
+    if name not in _loaded:
         from importlib.util import module_from_spec, spec_from_file_location
 
-        path = os.path.join(os.path.dirname(__file__), "charts.py")
-        spec = spec_from_file_location("atoll_charts", path)
+        path = os.path.join(os.path.dirname(__file__), f"{name}.py")
+        spec = spec_from_file_location(f"atoll_{name}", path)
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
-        _loaded_charts = module
-    return _loaded_charts
+        _loaded[name] = module
+    return _loaded[name]
 
 
 # Images

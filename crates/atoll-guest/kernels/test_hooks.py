@@ -1,4 +1,4 @@
-"""What `hooks.py` and `charts.py` promise, tried with real packages.
+"""What `hooks.py`, `charts.py` and `figures.py` promise, tried with real packages.
 
     python3 test_hooks.py
 
@@ -352,8 +352,9 @@ def main():
     shell()
     load_hooks()
     import test_charts
+    import test_figures
 
-    cases.extend(test_charts.cases)
+    cases.extend(test_charts.cases + test_figures.cases)
     for work in cases:
         if wanted and not any(part in work.__name__ for part in wanted):
             continue

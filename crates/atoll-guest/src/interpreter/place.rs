@@ -17,11 +17,13 @@ use crate::filesystem::removal;
 use crate::users::User;
 
 /// Everything that Python reads, by name.
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("charts.py", include_str!("../../kernels/charts.py")),
+    ("figures.py", include_str!("../../kernels/figures.py")),
     ("forkserver.py", include_str!("../../kernels/forkserver.py")),
     ("hooks.py", include_str!("../../kernels/hooks.py")),
     ("plain.py", include_str!("../../kernels/plain.py")),
+    ("streams.py", include_str!("../../kernels/streams.py")),
 ];
 
 /// In a sandbox; a guest under test has a directory of its own.

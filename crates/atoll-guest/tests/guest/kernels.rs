@@ -53,6 +53,29 @@ async fn state_stays_and_executions_are_counted() {
 }
 
 #[tokio::test]
+async fn what_programs_write_belongs_to_the_cell_that_ran_them() {
+    let guest = guest_with_kernels().await;
+    let code = "import os, sys\n\
+        print('before')\n\
+        os.system('echo by a program; echo to the other >&2')\n\
+        os.write(1, b'by its number\\n')\n\
+        print('after', file=sys.stderr);";
+    for _ in 0..40 {
+        let said = ran(&guest.client, code).await;
+        let mut lines: Vec<_> = said.stdout.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["before", "by a program", "by its number"]);
+        let mut lines: Vec<_> = said.stderr.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["after", "to the other"]);
+    }
+    // Whoever closes them is heard all the same.
+    let closed = ran(&guest.client, "os.close(1); print('still there'); 1").await;
+    assert_eq!((closed.stdout.as_str(), closed.text()), ("still there\n", "1"));
+    assert_eq!(ran(&guest.client, "2").await.text(), "2");
+}
+
+#[tokio::test]
 async fn contexts_are_apart_in_order_and_can_be_emptied() {
     let guest = guest_with_kernels().await;
     let client = &guest.client;

@@ -28,6 +28,7 @@ KEYS = {
     "image/png": "png",
     "application/json": "json",
     "e2b/data": "data",
+    "e2b/chart": "chart",
 }
 
 # A Jupyter server whose connections do not wait. Tornado switches the delay on
