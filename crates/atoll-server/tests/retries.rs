@@ -136,6 +136,14 @@ impl Sandbox for Guest {
         Err(SandboxError::Gone)
     }
 
+    fn checkpoint(&self) -> Result<(), SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
+    fn settle(&self) -> Result<(), SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
     fn freeze(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Gone)
     }

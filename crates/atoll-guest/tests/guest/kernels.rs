@@ -71,7 +71,10 @@ async fn what_programs_write_belongs_to_the_cell_that_ran_them() {
     }
     // Whoever closes them is heard all the same.
     let closed = ran(&guest.client, "os.close(1); print('still there'); 1").await;
-    assert_eq!((closed.stdout.as_str(), closed.text()), ("still there\n", "1"));
+    assert_eq!(
+        (closed.stdout.as_str(), closed.text()),
+        ("still there\n", "1")
+    );
     assert_eq!(ran(&guest.client, "2").await.text(), "2");
 }
 

@@ -81,7 +81,7 @@ pub(super) struct Foundation {
 /// A sandbox that lacks only its start.
 enum Created {
     Container(container::Created),
-    Gvisor(gvisor::Created),
+    Gvisor(Box<gvisor::Created>),
 }
 
 impl Running {
@@ -191,7 +191,12 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         Tier::Container => {
             Created::Container(container::create(request, lease, &foundation, guest_input)?)
         }
-        Tier::Gvisor => Created::Gvisor(gvisor::create(request, lease, &foundation, guest_input)?),
+        Tier::Gvisor => Created::Gvisor(Box::new(gvisor::create(
+            request,
+            lease,
+            &foundation,
+            guest_input,
+        )?)),
         Tier::Microvm => {
             return Err(Failure::new(
                 "cannot create the sandbox",
