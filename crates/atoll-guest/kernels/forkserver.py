@@ -33,6 +33,9 @@ _FAILURE_CHARS_MAX = 4000
 _STREAMS = "atoll_streams"
 # A cell that imports as many modules as that leaves much that stays.
 _MODULES_MANY = 50
+# New objects after which garbage is looked for. A figure has more than ten
+# thousand of them, which Python by itself would look through 15 times.
+_YOUNG_MAX = 5000
 # How long nobody must have asked for anything until time is taken for it.
 _IDLE_S = 0.1
 # Shows figures in the answer; a backend that shows nothing gives way to it.
@@ -172,6 +175,7 @@ def _become_kernel(kernelapp, order, hooks):
     _install(hooks)
     _end_copies(application.shell)
     _settle_imports(application.shell)
+    gc.set_threshold(_YOUNG_MAX)
     gc.enable()
     application.start()
 

@@ -16,7 +16,6 @@ use super::kernel::Kernel;
 use super::language::Language;
 use super::process::KernelProcess;
 use super::start::{StartError, Starter};
-use crate::process::tree::Ticks;
 
 /// How long it may take to end whatever sits in a context. A kernel that is
 /// being started cannot be broken off; less than the host waits.
@@ -239,10 +238,10 @@ impl Seat {
         }
     }
 
-    /// Ends the kernel with everything that it has become since a moment.
-    pub(super) async fn vacate_crowd(&mut self, since: Ticks) {
+    /// Ends the kernel with everything that it has become.
+    pub(super) async fn vacate_crowd(&mut self) {
         if let Some(kernel) = &self.kernel {
-            kernel.process.end_crowd(since).await;
+            kernel.process.end_crowd().await;
         }
         self.vacate().await;
     }

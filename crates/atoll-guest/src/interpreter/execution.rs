@@ -18,7 +18,6 @@ use super::language::Language;
 use super::message::{ExecuteRequest, Kind, Message, Reply, Status};
 use super::process::{Exit, KernelProcess};
 use super::telling::{self, Told};
-use crate::process::tree::Ticks;
 
 /// How long what a kernel said last may take after its end.
 const LAST_WORDS_BOUND: Duration = Duration::from_millis(300);
@@ -91,7 +90,6 @@ pub(super) async fn run(
     if let Some(notice) = seat.notice.take() {
         let _ = client.send(telling::note(&notice)).await;
     }
-    let begun = Ticks::now();
     let kernel = seat.kernel.as_mut()?;
     let outcome = match prepare(kernel, language, code, sandbox_env).await {
         Ok(()) => execute(kernel, &code.text, client).await,
@@ -103,9 +101,9 @@ pub(super) async fn run(
     };
     let outcome = match outcome {
         // Copies of a kernel would all be interrupted, and then all be kernels.
-        Outcome::ClientGone if kernel.process.crowd(begun).await > CROWD_MAX => {
+        Outcome::ClientGone if kernel.process.crowd().await > CROWD_MAX => {
             seat.notice = Some(crowded());
-            seat.vacate_crowd(begun).await;
+            seat.vacate_crowd().await;
             return None;
         }
         Outcome::ClientGone => match interrupt(kernel).await {
@@ -126,16 +124,11 @@ pub(super) async fn run(
             reset(seat, language, code, sandbox_env).await;
         }
         Outcome::Crowded => {
-            seat.vacate_crowd(begun).await;
+            seat.vacate_crowd().await;
             return Some(telling::note(&crowded()));
         }
         Outcome::Ended(_) | Outcome::Lost => {
-            // Copies that are not kernels any more would leave no room for the next.
-            let is_crowd = kernel.process.crowd(begun).await > CROWD_MAX;
             let ending = seat.ending();
-            if is_crowd {
-                seat.vacate_crowd(begun).await;
-            }
             seat.vacate().await;
             if let Some(ending) = ending {
                 return Some(telling::error("ContextRestarting", ending));
@@ -387,7 +380,6 @@ async fn follow(
     request: &ExecuteRequest<'_>,
     audience: Audience<'_>,
 ) -> Outcome {
-    let begun = Ticks::now();
     let id = kernel.next_request();
     let mut heard = kernel.ear.listen(&id);
     let (ear, process) = (kernel.ear.clone(), kernel.process.clone());
@@ -458,7 +450,7 @@ async fn follow(
         // The code is through: there is nothing to interrupt for who is gone.
         let _ = audience.tell(line, &process).await;
     }
-    if outcome == Outcome::Done && told.has_no_room() && process.crowd(begun).await > CROWD_MAX {
+    if outcome == Outcome::Done && told.has_no_room() && process.crowd().await > CROWD_MAX {
         return Outcome::Crowded;
     }
     outcome

@@ -21,7 +21,7 @@ use crate::process::identity::Identity;
 use crate::process::launch;
 use crate::process::reaper::Order;
 use crate::process::spare::Spare;
-use crate::process::tree::{self, Crowd, Ticks};
+use crate::process::tree;
 use crate::users::User;
 
 /// How long it may take to import everything.
@@ -118,8 +118,6 @@ struct Table {
 pub(super) struct Forkserver {
     seed: Seed,
     identity: Identity,
-    /// Below whom everything ends that its forks leave.
-    reaper: i32,
     table: Arc<Mutex<Table>>,
     speech: AsyncMutex<OwnedWriteHalf>,
     gone: watch::Receiver<bool>,
@@ -178,7 +176,6 @@ impl Forkserver {
         Ok(Self {
             seed,
             identity,
-            reaper: behind.reaper,
             table,
             speech: AsyncMutex::new(speech),
             gone,
@@ -208,16 +205,6 @@ impl Forkserver {
             )
         };
         !*self.gone.borrow() && key(&self.seed) == key(seed)
-    }
-
-    /// What the kernel `leader` has become since a moment.
-    pub(super) fn crowd_of(&self, leader: i32, since: Ticks) -> Crowd {
-        Crowd {
-            leader,
-            reaper: self.reaper,
-            kept: self.identity.pid(),
-            since,
-        }
     }
 
     /// A new kernel.

@@ -12,7 +12,7 @@ use super::forkserver::Forkserver;
 use crate::process::identity::Identity;
 use crate::process::launch::Reports;
 use crate::process::reaper::Report;
-use crate::process::tree::{self, Ticks};
+use crate::process::tree;
 
 /// How a kernel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) struct KernelProcess {
 #[derive(Debug)]
 enum Origin {
     /// The parent of kernels, which stays as long as one of them does.
-    Fork { parent: Arc<Forkserver> },
+    Fork { _parent: Arc<Forkserver> },
     /// A reaper, below which everything stays that the kernel started.
     Reaper(i32),
 }
@@ -86,7 +86,7 @@ impl KernelProcess {
         exit: watch::Receiver<Option<Exit>>,
         parent: Arc<Forkserver>,
     ) -> Self {
-        Self::new(identity, exit, Origin::Fork { parent })
+        Self::new(identity, exit, Origin::Fork { _parent: parent })
     }
 
     /// One that was started behind a reaper.
@@ -144,13 +144,11 @@ impl KernelProcess {
         }
     }
 
-    /// How many processes it has become since a moment.
-    pub(super) async fn crowd(&self, since: Ticks) -> usize {
-        match &self.origin {
-            Origin::Fork { parent } => {
-                tree::crowd_size(parent.crowd_of(self.identity.pid(), since)).await
-            }
-            Origin::Reaper(reaper) => tree::size_below(*reaper).await,
+    /// How many processes it has become.
+    pub(super) async fn crowd(&self) -> usize {
+        match self.origin {
+            Origin::Fork { .. } => tree::session_size(self.identity.pid()).await,
+            Origin::Reaper(reaper) => tree::size_below(reaper).await,
         }
     }
 
@@ -164,21 +162,13 @@ impl KernelProcess {
         }
     }
 
-    /// The same, with what left the session since a moment as well: whatever
-    /// has become so many was not meant to stay.
-    pub(super) async fn end_crowd(&self, since: Ticks) {
-        match &self.origin {
-            Origin::Fork { parent } => {
-                if self.exit().is_none() {
-                    // In one call: whoever looks for it is slower.
-                    self.identity.send_to_group(Signal::STOP);
-                }
-                tree::kill_crowd(parent.crowd_of(self.identity.pid(), since)).await;
-            }
-            Origin::Reaper(reaper) if self.exit().is_none() => {
-                tree::kill_below_reaper(*reaper).await;
-            }
-            Origin::Reaper(_) => {}
+    /// The same, with what left the session as well, where that can be found:
+    /// whatever has become so many was not meant to stay.
+    pub(super) async fn end_crowd(&self) {
+        if let Origin::Reaper(reaper) = self.origin
+            && self.exit().is_none()
+        {
+            tree::kill_below_reaper(reaper).await;
         }
         self.end().await;
     }

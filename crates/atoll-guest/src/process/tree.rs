@@ -26,9 +26,6 @@ const STACK_BYTES: usize = 256 * 1024;
 /// Fields of `/proc/PID/stat` between the session and the moment of the start.
 const STARTED_AFTER_SESSION: usize = 15;
 
-/// The unit of those moments, the same on every architecture.
-const TICKS_PER_SECOND: u64 = 100;
-
 /// Wait between two looks at `/proc`.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -50,34 +47,6 @@ enum Prey {
     Below(i32),
     /// Everything in a session, and whatever is below it.
     Session(i32),
-    /// The same, with what left it.
-    Crowd(Crowd),
-}
-
-/// What a process has become that leads a session, also what left the session
-/// and lost its parents: that ends below the reaper, where others have to stay.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Crowd {
-    pub(crate) leader: i32,
-    pub(crate) reaper: i32,
-    /// Whom the reaper was made for: what is below it is not lost.
-    pub(crate) kept: i32,
-    /// When it began to become so many; what lost its parents before is not of it.
-    pub(crate) since: Ticks,
-}
-
-/// A moment, as `/proc` tells when a process began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ticks(u64);
-
-impl Ticks {
-    /// This moment.
-    pub(crate) fn now() -> Self {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-        let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or_default();
-        Self(seconds * TICKS_PER_SECOND + nanoseconds / (1_000_000_000 / TICKS_PER_SECOND))
-    }
 }
 
 /// Ends the command that `leader` is and everything below its `reaper`. Its group
@@ -109,14 +78,10 @@ pub(crate) async fn kill_session(leader: i32) -> bool {
     hunt_down(Prey::Session(leader)).await
 }
 
-/// Ends a crowd. Returns whether all of it is gone.
-pub(crate) async fn kill_crowd(crowd: Crowd) -> bool {
-    hunt_down(Prey::Crowd(crowd)).await
-}
-
-/// How many processes are in a crowd. All, where that cannot be found out.
-pub(crate) async fn crowd_size(crowd: Crowd) -> usize {
-    on_a_thread(move || in_crowd(&entries(), crowd).len())
+/// How many processes are in the session that `leader` began, and below it.
+/// All, where that cannot be found out.
+pub(crate) async fn session_size(leader: i32) -> usize {
+    on_a_thread(move || in_session(&entries(), leader).len())
         .await
         .unwrap_or(usize::MAX)
 }
@@ -207,7 +172,7 @@ impl Hunt {
         let now = Instant::now();
         let stop_bound = match prey {
             Prey::Below(_) => STOP_BOUND,
-            Prey::Session(_) | Prey::Crowd(_) => SESSION_STOP_BOUND,
+            Prey::Session(_) => SESSION_STOP_BOUND,
         };
         Self {
             prey,
@@ -224,7 +189,6 @@ impl Hunt {
         let alive = match self.prey {
             Prey::Below(root) => below(&entries, root),
             Prey::Session(leader) => in_session(&entries, leader),
-            Prey::Crowd(crowd) => in_crowd(&entries, crowd),
         };
         if alive.is_empty() {
             return Some(true);
@@ -293,21 +257,6 @@ fn in_session(entries: &[Entry], leader: i32) -> Vec<i32> {
     let members = || entries.iter().filter(|entry| entry.session == leader);
     let mut found = below_all(entries, members().map(|member| member.pid).collect());
     found.extend(members().filter(|member| !member.dead).map(|one| one.pid));
-    found.into_iter().collect()
-}
-
-/// Pids of a crowd that are not dead, in no order.
-fn in_crowd(entries: &[Entry], crowd: Crowd) -> Vec<i32> {
-    let lost = || {
-        entries.iter().filter(|entry| {
-            entry.parent == crowd.reaper
-                && entry.pid != crowd.kept
-                && Ticks(entry.started) >= crowd.since
-        })
-    };
-    let mut found = below_all(entries, lost().map(|one| one.pid).collect());
-    found.extend(lost().filter(|one| !one.dead).map(|one| one.pid));
-    found.extend(in_session(entries, crowd.leader));
     found.into_iter().collect()
 }
 
@@ -417,48 +366,6 @@ mod tests {
         let mut found = in_session(&entries, 3);
         found.sort_unstable();
         assert_eq!(found, [2, 5]);
-    }
-
-    #[test]
-    fn a_crowd_is_also_what_left_it_and_nobody_else() {
-        let entry = |pid, parent, session, started| Entry {
-            pid,
-            parent,
-            session,
-            dead: false,
-            started,
-        };
-        // 2 is the reaper, 3 the parent of the kernels 4 and 5.
-        let entries = [
-            entry(2, 1, 2, 10),
-            entry(3, 2, 2, 11),
-            entry(4, 3, 4, 12),
-            entry(5, 3, 5, 13),
-            entry(6, 4, 6, 30),  // left the session of its parent
-            entry(7, 2, 7, 31),  // lost its parents
-            entry(8, 7, 8, 32),  // and its child
-            entry(9, 2, 9, 19),  // lost its parents before
-            entry(10, 5, 5, 33), // of another kernel
-        ];
-        let mut found = in_crowd(
-            &entries,
-            Crowd {
-                leader: 4,
-                reaper: 2,
-                kept: 3,
-                since: Ticks(20),
-            },
-        );
-        found.sort_unstable();
-        assert_eq!(found, [4, 6, 7, 8]);
-    }
-
-    #[test]
-    fn this_process_began_before_this_moment() {
-        let own = i32::try_from(std::process::id()).unwrap();
-        let began = Ticks(entry(own).unwrap().started);
-        let now = Ticks::now();
-        assert!(began <= now && now.0 - began.0 < 3600 * TICKS_PER_SECOND);
     }
 
     #[test]
