@@ -53,7 +53,7 @@ pub struct NewSandbox {
 }
 
 /// What a sandbox may use; as its template has it where nothing is said.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsWish {
     /// Memory in MiB.

@@ -55,9 +55,7 @@ pub(crate) async fn admit(least: Role, request: Request, next: Next) -> Response
     let asker = request.extensions().get::<Asker>();
     match asker.map(|asker| asker.caller.role) {
         Some(role) if role >= least => next.run(request).await,
-        Some(role) => {
-            ApiError::new(StatusCode::FORBIDDEN, &too_little(role, least)).into_response()
-        }
+        Some(role) => ApiError::new(StatusCode::FORBIDDEN, too_little(role, least)).into_response(),
         None => refused("a request needs an API key: send it as `X-API-Key`").into_response(),
     }
 }
