@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atoll_engine::Limits;
+
 use super::SessionError;
 use crate::lifecycle::Traffic;
 use crate::templates::Resources;
@@ -60,6 +62,11 @@ impl NewSession {
             if time < Duration::from_secs(1) || time > LIFETIME_MAX {
                 return invalid(format!("'{what}' lies between 1 second and 30 days"));
             }
+        }
+        // Also where the agent has a session, and nothing is made.
+        let limits = self.limits.apply(&Limits::default());
+        if let Err(error) = limits.validate() {
+            return invalid(error.to_string());
         }
         let bytes = |map: &BTreeMap<String, String>| -> usize {
             map.iter()
@@ -133,6 +140,13 @@ mod tests {
             },
             NewSession {
                 lifetime: LIFETIME_MAX + Duration::from_secs(1),
+                ..new()
+            },
+            NewSession {
+                limits: Resources {
+                    shm_mib: Some(0),
+                    ..Resources::default()
+                },
                 ..new()
             },
             NewSession {

@@ -9,6 +9,7 @@ fn record(key: &NewKey) -> KeyRecord {
         key_id: key.key_id,
         tenant_id: key.tenant_id,
         name: key.name.clone(),
+        role: key.role.clone(),
         hash: key.hash.clone(),
         suffix: key.suffix.clone(),
         created_at_ms: key.created_at_ms,

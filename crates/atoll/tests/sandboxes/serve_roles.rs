@@ -1,10 +1,10 @@
 //! Roles of keys: what each may, tried on every route.
 
 use atoll_control::identity::Role;
-use atoll_server::control_plane::{ROUTES, Rule};
+use atoll_server::control_plane::{ErrorCode, ROUTES, Rule};
 use serde_json::{Value, json};
 
-use super::serve_api::{at, sandbox, text};
+use super::serve_api::{at, fails, sandbox, text};
 use crate::harness::second_home;
 use crate::harness::server::{Ask, Server};
 
@@ -78,6 +78,19 @@ fn a_viewer_looks_and_changes_nothing_by_any_way() {
         "protocolVersion": "2025-06-18", "capabilities": {},
         "clientInfo": {"name": "test", "version": "1"}}});
     refused("POST", "/mcp", opening);
+    // Not even wakes up what traffic wakes up.
+    let asleep = server.create_id(json!({"autoPause": true, "autoResume": {"enabled": true}}));
+    let pause = format!("/sandboxes/{asleep}/pause");
+    server.ask("POST", &pause, Some(json!({}))).expect(204);
+    for what in ["files?path=/", "download?path=/etc/hostname", "usage"] {
+        fails(&see(&at(&asleep, what)), ErrorCode::SandboxPaused);
+    }
+    let place = format!("/api/v1/sandboxes/{asleep}");
+    assert_eq!(see(&place).expect(200)["status"], "paused");
+    server
+        .ask("GET", &at(&asleep, "files?path=/"), None)
+        .expect(200);
+    assert_eq!(see(&place).expect(200)["status"], "running");
     // No other spelling of a method or a way to say who one is helps.
     for (name, value) in [
         ("x-http-method-override", "GET"),

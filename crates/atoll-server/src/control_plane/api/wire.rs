@@ -9,7 +9,9 @@ use atoll_control::templates::Resources;
 use atoll_engine::Outcome;
 use atoll_store::db::{SandboxState, Session, Tombstone};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use super::super::moment::rfc3339;
 
@@ -35,7 +37,15 @@ pub(in super::super) struct NewSandbox {
     /// Whether it may reach the internet; as the operator says when absent.
     pub(super) internet: Option<bool>,
     /// What it may use; as its template says where absent.
+    #[serde(deserialize_with = "object")]
     pub(super) limits: Option<LimitsWish>,
+}
+
+/// What has fields, and is no list of their values: `serde` takes both.
+fn object<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    let fields: Option<Map<String, Value>> = Option::deserialize(from)?;
+    let read = |fields| serde_json::from_value(Value::Object(fields)).map_err(D::Error::custom);
+    fields.map(read).transpose()
 }
 
 /// Limits that are wanted; what is not named is as the template has it.
@@ -289,7 +299,7 @@ pub(in super::super) struct NewSessionBody {
     #[serde(default)]
     pub(super) internet: Option<bool>,
     /// What its sandboxes may use; as their template says where absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub(super) limits: Option<LimitsWish>,
 }
 
