@@ -81,7 +81,7 @@ pub(super) struct Foundation {
 /// A sandbox that lacks only its start.
 enum Created {
     Container(container::Created),
-    Gvisor(gvisor::Created),
+    Gvisor(Box<gvisor::Created>),
 }
 
 impl Running {
@@ -191,7 +191,10 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         Tier::Container => {
             Created::Container(container::create(request, lease, &foundation, guest_input)?)
         }
-        Tier::Gvisor => Created::Gvisor(gvisor::create(request, lease, &foundation, guest_input)?),
+        Tier::Gvisor => {
+            let created = gvisor::create(request, lease, &foundation, guest_input)?;
+            Created::Gvisor(Box::new(created))
+        }
         Tier::Microvm => {
             return Err(Failure::new(
                 "cannot create the sandbox",
