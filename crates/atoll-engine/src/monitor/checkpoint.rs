@@ -187,7 +187,7 @@ mod tests {
     fn an_image_that_anybody_touched_is_none() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("image");
-        fs::create_dir(&directory).unwrap();
+        make_dir(&directory, 0o700).unwrap();
         let write = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
         write("checkpoint.img", "state");
         write("pages.img", "pages");
@@ -195,9 +195,9 @@ mod tests {
         assert_eq!(image.check(), Ok(()));
 
         // The same bytes in another file.
-        let other = place.path().join("other");
-        fs::copy(directory.join("pages.img"), &other).unwrap();
-        fs::rename(&other, directory.join("pages.img")).unwrap();
+        fs::hard_link(directory.join("pages.img"), place.path().join("kept")).unwrap();
+        fs::remove_file(directory.join("pages.img")).unwrap();
+        write("pages.img", "pages");
         assert!(image.check().unwrap_err().contains("changed or replaced"));
 
         let image = Image::seal(directory.clone()).unwrap();

@@ -1,6 +1,7 @@
 //! Pauses under gVisor: memory goes to disk, and comes back as it was, or not at all.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -43,14 +44,14 @@ fn python(sandbox: &Sandbox<'_>, code: &str) -> String {
         ],
         body: Some(json!({"code": code}).to_string().into_bytes()),
     };
-    let reply = sandbox.server.send(&ask).unwrap();
-    assert_eq!(reply.status, 200, "{reply:#?}");
-    let lines = reply
-        .body
+    let mut reply = String::new();
+    let mut stream = sandbox.server.open(&ask).unwrap();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.contains("end_of_execution"), "{reply}");
+    reply
         .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    lines
-        .filter(|line: &Value| line["type"] == "stdout")
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|line| line["type"] == "stdout")
         .filter_map(|line| Some(line["text"].as_str()?.to_owned()))
         .collect()
 }

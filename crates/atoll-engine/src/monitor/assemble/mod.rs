@@ -191,12 +191,10 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         Tier::Container => {
             Created::Container(container::create(request, lease, &foundation, guest_input)?)
         }
-        Tier::Gvisor => Created::Gvisor(Box::new(gvisor::create(
-            request,
-            lease,
-            &foundation,
-            guest_input,
-        )?)),
+        Tier::Gvisor => {
+            let created = gvisor::create(request, lease, &foundation, guest_input)?;
+            Created::Gvisor(Box::new(created))
+        }
         Tier::Microvm => {
             return Err(Failure::new(
                 "cannot create the sandbox",
@@ -299,7 +297,10 @@ fn make_network(
     if lease.network.is_some() {
         let lock = HostLock::take()
             .map_err(|error| Failure::new("cannot lock the host's network", &error))?;
-        network::ensure_host(range, || lock.live_networks(lease)).map_err(failed)?;
+        let live = lock
+            .live_networks(lease)
+            .map_err(|error| Failure::new("cannot list the sandboxes of this host", &error))?;
+        network::ensure_host(range, &live).map_err(failed)?;
     } else if lease.tier == Tier::Gvisor {
         let made = network::enclosed::create().map_err(failed)?;
         return Ok((made.network, Some(made.far)));
