@@ -297,10 +297,7 @@ fn make_network(
     if lease.network.is_some() {
         let lock = HostLock::take()
             .map_err(|error| Failure::new("cannot lock the host's network", &error))?;
-        let live = lock
-            .live_networks(lease)
-            .map_err(|error| Failure::new("cannot list the sandboxes of this host", &error))?;
-        network::ensure_host(range, &live).map_err(failed)?;
+        network::ensure_host(range, || lock.live_networks(lease)).map_err(failed)?;
     } else if lease.tier == Tier::Gvisor {
         let made = network::enclosed::create().map_err(failed)?;
         return Ok((made.network, Some(made.far)));
