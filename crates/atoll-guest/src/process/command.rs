@@ -242,11 +242,10 @@ impl Command {
         };
         rustix::termios::tcsetwinsize(master.fd(), size)
             .map_err(|error| InputError::Write(error.into()))?;
-        if boot::is_on_gvisor()
-            && let Ok(foreground) = rustix::termios::tcgetpgrp(master.fd())
-        {
-            // Its kernel does not tell who is in the foreground, as Linux does.
-            let _ = rustix::process::kill_process_group(foreground, Signal::WINCH);
+        if boot::is_on_gvisor() {
+            // Its kernel neither tells whoever is in the foreground, as Linux does, nor says
+            // who that is. Who does not care ignores it.
+            tokio::spawn(tree::tell_session(self.pid, Signal::WINCH));
         }
         Ok(())
     }

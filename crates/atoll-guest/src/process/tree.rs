@@ -86,6 +86,16 @@ pub(crate) async fn session_size(leader: i32) -> usize {
         .unwrap_or(usize::MAX)
 }
 
+/// Tells everything in the session that `leader` began of `signal`.
+pub(crate) async fn tell_session(leader: i32, signal: Signal) {
+    let told = on_a_thread(move || {
+        let entries = entries();
+        let members = entries.iter().filter(|entry| entry.session == leader);
+        members.for_each(|member| send(member.pid, signal));
+    });
+    let _ = told.await; // nobody is told where there is no thread to be had
+}
+
 /// How many processes are below `root`. All, where that cannot be found out.
 pub(crate) async fn size_below(root: i32) -> usize {
     on_a_thread(move || below(&entries(), root).len())
