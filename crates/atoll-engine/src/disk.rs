@@ -20,6 +20,9 @@ use crate::{Limits, SandboxId};
 
 /// Ready copies kept per size.
 const POOL_SIZE: usize = 2;
+/// Sizes for which copies are kept; whoever asks for others does so at the cost of the one
+/// that was asked for least recently.
+const POOLS_MAX: usize = 8;
 /// A larger journal only costs space on a disk that is thrown away.
 const JOURNAL_MIB: u64 = 16;
 /// Below this ext4 cannot hold even a small journal.
@@ -87,6 +90,22 @@ impl Disks {
                 &unfinished,
                 &pool.dir.join(format!("ready-{name}.img")),
             )?;
+        }
+        self.evict(&pool.dir)
+    }
+
+    /// Removes the pools that were used least recently, beyond a number; not the one at `kept`.
+    fn evict(&self, kept: &Path) -> io::Result<()> {
+        let mut pools = self.pools()?;
+        let surplus = pools.len().saturating_sub(POOLS_MAX);
+        pools.retain(|pool| pool != kept);
+        // One that is gone by now is the first to go.
+        pools.sort_by_key(|pool| fs::metadata(pool).and_then(|found| found.modified()).ok());
+        for pool in pools.iter().take(surplus) {
+            // Somebody fills one that is locked.
+            if let Some(_lock) = file::try_lock(&pool.join("lock"))? {
+                remove_tree(pool)?;
+            }
         }
         Ok(())
     }
@@ -319,6 +338,28 @@ mod tests {
     use super::*;
     use std::io::{Seek as _, Write as _};
     use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn only_so_many_sizes_are_kept_and_the_oldest_goes_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let disks = Disks::new(dir.path().to_owned());
+        let names: Vec<PathBuf> = (0..POOLS_MAX + 2)
+            .map(|number| dir.path().join(format!("{number}m-auto")))
+            .collect();
+        for (number, pool) in names.iter().enumerate() {
+            make_dir(pool, 0o700).unwrap();
+            let at = std::time::SystemTime::UNIX_EPOCH
+                + std::time::Duration::from_secs(1_000 + number as u64);
+            File::open(pool).unwrap().set_modified(at).unwrap();
+        }
+        disks.evict(&names[0]).unwrap();
+        let mut left = disks.pools().unwrap();
+        left.sort();
+        let mut expected = names.clone();
+        expected.drain(1..3);
+        expected.sort();
+        assert_eq!(left, expected);
+    }
 
     #[test]
     fn a_sparse_copy_is_equal_and_stays_sparse() {

@@ -11,7 +11,7 @@ use crate::host::HostObject;
 use crate::host::file::write_state;
 use crate::host::process::boot_id;
 use crate::lease::HostLock;
-use crate::monitor::release;
+use crate::monitor::{checkpoint, release};
 use crate::network::forget_dead_hosts;
 use crate::record::Records;
 use crate::{Outcome, SandboxId};
@@ -111,6 +111,7 @@ pub fn reconcile_home(home: &Path) -> io::Result<usize> {
         .map(|lease| lease.sandbox)
         .collect();
     let removed = Disks::new(home.join("disks")).remove_unknown(&known)?;
+    checkpoint::remove_unknown(home, &known)?;
     let records = Records::new(home.join("sandboxes"));
     let outcome = Outcome::Crashed {
         detail: "the host was restarted".to_owned(),

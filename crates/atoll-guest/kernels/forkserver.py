@@ -220,10 +220,7 @@ def _settle_imports(shell):
     def settle():
         nonlocal planned
         planned = None
-        # What was set aside before may be garbage by now.
-        gc.unfreeze()
         gc.collect()
-        gc.freeze()
 
     def begin(*_):
         if planned is not None:

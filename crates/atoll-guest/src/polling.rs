@@ -35,6 +35,18 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     descriptor: c_int,
     event: *mut libc::epoll_event,
 ) -> c_int {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (epoll, descriptor);
+    let before = watched.get(&key).copied();
+    // Before the call: another thread may be told of it at once.
+    if operation == libc::EPOLL_CTL_DEL {
+        watched.retain(|(_, other), _| *other != descriptor);
+    } else if !event.is_null() {
+        // SAFETY: it is not null, and the caller promises that it is one.
+        let carried = unsafe { (&raw const (*event).u64).read_unaligned() };
+        watched.insert(key, carried);
+    }
+    drop(watched);
     // SAFETY: the arguments are the caller's, who promises what the call needs.
     let result = unsafe {
         libc::syscall(
@@ -45,15 +57,13 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
             event,
         )
     };
-    if result == 0 {
+    // What could not be removed is not watched either.
+    if result != 0 && operation != libc::EPOLL_CTL_DEL {
         let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-        if operation == libc::EPOLL_CTL_DEL {
-            watched.retain(|(_, other), _| *other != descriptor);
-        } else if !event.is_null() {
-            // SAFETY: it is not null, and the kernel has just read it.
-            let carried = unsafe { (&raw const (*event).u64).read_unaligned() };
-            watched.insert((epoll, descriptor), carried);
-        }
+        match before {
+            Some(carried) => watched.insert(key, carried),
+            None => watched.remove(&key),
+        };
     }
     c_int::try_from(result).unwrap_or(-1)
 }
@@ -126,7 +136,7 @@ mod tests {
             assert_eq!(libc::epoll_wait(epoll, got.as_mut_ptr(), 4, 1000), 1);
             assert_eq!({ got[0].u64 }, 0x5eed);
             // As if it had been removed, and the kernel did not know.
-            WATCHED.lock().unwrap().clear();
+            WATCHED.lock().unwrap().remove(&(epoll, descriptor));
             assert_eq!(libc::epoll_wait(epoll, got.as_mut_ptr(), 4, 1000), 0);
             let modify = libc::EPOLL_CTL_MOD;
             assert_eq!(

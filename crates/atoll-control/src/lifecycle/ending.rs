@@ -31,15 +31,10 @@ pub(super) enum Ending {
 }
 
 impl SandboxTask {
-    /// Ends the sandbox, and with it this task.
-    pub(super) async fn end(mut self, ending: Ending) {
+    /// Ends the sandbox, and with it this task. `between` is what it did since it was
+    /// measured last.
+    pub(super) async fn end(mut self, ending: Ending, between: Between) {
         self.close();
-        let between = match self.row.state {
-            SandboxState::Pausing | SandboxState::Paused | SandboxState::Resuming => {
-                Between::WasPaused
-            }
-            SandboxState::Creating | SandboxState::Running | SandboxState::Killing => Between::Ran,
-        };
         let last = last_look(&self.running).await;
         if self.row.state != SandboxState::Killing {
             // It ends anyway, whether or not that can be written now.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use atoll_engine::Stats;
-use atoll_store::db::{DatabaseError, METERED_MS, MeterReading, UsageSums};
+use atoll_store::db::{DatabaseError, METERED_MS, MeterReading, SandboxState, UsageSums};
 
 use super::Shared;
 use crate::identity::now_ms;
@@ -25,6 +25,18 @@ pub(super) enum Between {
     Ran,
     /// It was paused: its disk was there.
     WasPaused,
+}
+
+impl Between {
+    /// Of one that is in `state`.
+    pub(super) fn of(state: SandboxState) -> Self {
+        match state {
+            SandboxState::Pausing | SandboxState::Paused | SandboxState::Resuming => {
+                Self::WasPaused
+            }
+            SandboxState::Creating | SandboxState::Running | SandboxState::Killing => Self::Ran,
+        }
+    }
 }
 
 /// Looks at a sandbox that is about to end, if it is still there.

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::create::millis;
-use super::meter::Between;
+use super::meter::{Between, last_look};
 use super::sampler::Sampler;
 use super::task::{Order, SandboxTask};
 use super::{Found, Lifecycle, OperationError, Shared, Step, event};
@@ -163,6 +163,10 @@ impl SandboxTask {
         self.stay_down();
         self.shared.foundation.access.break_off(&self.running.id);
         self.sampler = None;
+        let last = last_look(&self.running).await;
+        self.shared
+            .meter_last(&self.running, last, Between::Ran)
+            .await;
         let kept = self.kept();
         let live = &self.running.live;
         let stopping = async {
@@ -219,11 +223,28 @@ impl SandboxTask {
         };
         self.row = Step::WriteResuming.around(self.change(&resuming)).await?;
         if let Err(error) = self.stand_up(millis(time), now_ms()).await {
-            self.stay_paused().await?;
+            match self.hold_again().await {
+                Ok(()) => self.stay_paused().await?,
+                // Then its row goes on saying that it is woken up, and that is tried again.
+                Err(left) => tracing::warn!("sandbox {} is half awake: {left}", self.running.id),
+            }
             return Err(error);
         }
         self.shared.note(&self.running.id, "sandbox resumed").await;
         Ok((self.row.clone(), Found::Paused))
+    }
+
+    /// Holds what may run by now still, as it was before.
+    async fn hold_again(&mut self) -> Result<(), OperationError> {
+        self.stay_down();
+        self.is_another_life = true;
+        let live = &self.running.live;
+        live.end_after(Duration::MAX).await?;
+        match self.kept() {
+            Kept::Processes => live.freeze().await?,
+            Kept::MemoryOnDisk | Kept::Files => live.suspend().await?,
+        }
+        Ok(())
     }
 
     /// From `Resuming` back to `Paused`: what was kept of it is there as before.
@@ -261,6 +282,12 @@ impl SandboxTask {
             ..Change::default()
         };
         self.row = Step::WriteResumed.around(self.change(&resumed)).await?;
+        if self.kept() == Kept::MemoryOnDisk
+            && let Err(error) = self.running.live.settle().await
+        {
+            // It goes with the sandbox, or when the next one is written.
+            tracing::warn!("memory of {} stays on disk: {error}", self.running.id);
+        }
         self.sampler = Some(Sampler::start(
             &self.shared,
             &self.running,
@@ -288,7 +315,6 @@ impl SandboxTask {
                         "its guest does not go on: {error}"
                     )));
                 }
-                live.settle().await?;
                 live.end_after(time).await?;
                 // Whoever kept connections to it knows it by this.
                 self.running = Arc::new(Running::clone(&self.running));

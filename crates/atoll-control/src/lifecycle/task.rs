@@ -154,11 +154,14 @@ impl SandboxTask {
         let ended = watch_end(Arc::clone(&self.running));
         tokio::pin!(ended);
         self.begin().await;
+        let mut between;
         let ending = loop {
             if std::mem::take(&mut self.is_another_life) {
                 ended.set(watch_end(Arc::clone(&self.running)));
             }
             let is_awake = self.row.state == SandboxState::Running;
+            // Before an end is written, which says nothing of what it did.
+            between = Between::of(self.row.state);
             self.book();
             // One that is to be paused at its end is paused when its files are read.
             let is_held = self.holder.is_some();
@@ -213,7 +216,7 @@ impl SandboxTask {
             }
         };
         self.sampler = None;
-        self.end(ending).await;
+        self.end(ending, between).await;
     }
 
     /// Goes on where the row says that it stands.

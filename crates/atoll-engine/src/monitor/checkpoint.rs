@@ -12,6 +12,7 @@
 //! broken already is sound, so the first one is thrown away. Nothing inside runs between the
 //! two.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -39,6 +40,23 @@ fn place(home: &Path, sandbox: &SandboxId) -> PathBuf {
 /// Removes what is kept of the memory of `sandbox`.
 pub(super) fn remove(home: &Path, sandbox: &SandboxId) -> io::Result<()> {
     remove_tree(&place(home, sandbox))
+}
+
+/// Removes what is kept of the memory of sandboxes that are not among `known`, and returns of
+/// how many.
+pub(crate) fn remove_unknown(home: &Path, known: &BTreeSet<SandboxId>) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in fs::read_dir(home.join("checkpoints")).into_iter().flatten() {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        if name.is_some_and(|name: SandboxId| !known.contains(&name)) {
+            remove_tree(&path)?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 /// The memory of a sandbox, as it was written.
@@ -119,9 +137,11 @@ fn written(directory: &Path) -> io::Result<Vec<WrittenFile>> {
 /// The caller must be single-threaded.
 pub(super) fn write(runsc: &Runsc, home: &Path, id: &SandboxId) -> io::Result<Image> {
     let place = place(home, id);
+    let mut is_held = false;
     let written = creates(HostObject::Checkpoint, || {
         remove_tree(&place)?;
         make_dir(&place, 0o700)?;
+        is_held = true;
         call(runsc, "pause", &[], HOLD_BOUND)?;
         let (draft, kept) = (place.join("draft"), place.join("image"));
         write_into(runsc, &draft)?;
@@ -131,8 +151,11 @@ pub(super) fn write(runsc: &Runsc, home: &Path, id: &SandboxId) -> io::Result<Im
     });
     written.or_else(|error| {
         let _ = remove_tree(&place);
-        go_on(runsc)
-            .map_err(|left| io::Error::other(format!("{error}; and it does not run on: {left}")))?;
+        if is_held {
+            go_on(runsc).map_err(|left| {
+                io::Error::other(format!("{error}; and it does not run on: {left}"))
+            })?;
+        }
         Err(error)
     })
 }

@@ -14,7 +14,7 @@
 //! the next start of Atoll to what is left.
 
 mod assemble;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod dismantle;
 pub(crate) mod exhaustion;
 pub(crate) mod message;

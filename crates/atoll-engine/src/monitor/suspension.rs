@@ -79,6 +79,8 @@ impl Running {
             Phase::Suspended(_) => return Ok(()),
             Phase::Halted => return Err(io::Error::other("its processes have ended")),
         }
+        // Writing another one begins with the removal of this.
+        self.image = None;
         let Some(runsc) = &self.started.runsc else {
             let tier = request.tier;
             let text = format!("the {tier} tier cannot keep memory on disk");
@@ -87,9 +89,9 @@ impl Running {
         let watcher = ProcessIdentity::current()?;
         let image = checkpoint::write(runsc, &request.config.home, &request.spec.id)?;
         self.image = Some(image);
-        self.end_processes()?;
+        // From here on its memory is safe, however long its processes take to end.
         self.phase = Phase::Suspended(watcher);
-        Ok(())
+        self.end_processes()
     }
 
     /// Lets it run on: with the memory on disk, or by booting it again. When it fails, it is
@@ -105,6 +107,8 @@ impl Running {
         let started = match &self.image {
             Some(image) => {
                 image.check().map_err(WakeError::Damaged)?;
+                // If they took too long before.
+                self.end_processes()?;
                 let earlier = &self.started;
                 assemble::restore(request, lease, foundation, earlier, image, guest_input)
             }

@@ -269,7 +269,10 @@ impl Watch<'_> {
             Question::Settle => {
                 // Whoever asks does not wait for the disk.
                 let _ = send(&mut client, &Answer::Done);
-                self.running.settle(self.request)?;
+                if let Err(error) = self.running.settle(self.request) {
+                    // It goes with the sandbox, or when the next one is written.
+                    tracing::warn!("memory on disk stays: {error}");
+                }
                 return Ok(None);
             }
             Question::Freeze => cgroup.freeze().map(|()| Answer::Done),

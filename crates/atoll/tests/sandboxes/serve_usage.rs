@@ -75,6 +75,22 @@ fn what_sandboxes_use_is_metered_by_agent_task_and_sandbox() {
     let next = page["next_cursor"].as_str().unwrap();
     let rest = metered(&server, &format!("by=sandbox&limit=2&cursor={next}"));
     assert_eq!(rest.len(), 1);
+    // One by one too, where the first has no name.
+    let (mut names, mut cursor) = (Vec::new(), String::new());
+    while names.len() < 4 {
+        let target = format!("/api/v1/usage?by=agent&limit=1{cursor}");
+        let page = server.ask("GET", &target, None).expect(200);
+        names.push(page["metered"][0]["name"].clone());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(names, [Value::Null, json!("a"), json!("b")]);
+    fails(
+        &server.ask("GET", "/api/v1/usage?cursor=x", None),
+        ErrorCode::InvalidRequest,
+    );
     assert_eq!(
         metered(&server, "to=2020-01-01T00:00:00Z"),
         [] as [Value; 0]
@@ -125,4 +141,21 @@ fn what_is_used_while_there_is_no_server_is_metered_by_the_next() {
         number(&after, "running_ms") >= 3_000.0,
         "{before:#?} {after:#}"
     );
+}
+
+#[test]
+fn time_in_which_it_was_paused_is_not_time_that_it_ran() {
+    let server = Server::start(second_home());
+    let id = sandbox(&server, json!({"agent_id": "a"}));
+    let pause = format!("/sandboxes/{id}/pause");
+    server.ask("POST", &pause, Some(json!({}))).expect(204);
+    let before = metered(&server, "by=sandbox");
+    let ran = number(&before[0], "running_ms");
+    // Nothing is waited for: time passes.
+    std::thread::sleep(Duration::from_secs(2));
+    let place = format!("/api/v1/sandboxes/{id}");
+    server.ask("DELETE", &place, None).expect(204);
+    let after = &metered(&server, "by=sandbox")[0];
+    assert_eq!(number(after, "running_ms"), ran, "{after:#}");
+    assert!(number(after, "disk_mib_s") > 0.0, "{after:#}");
 }

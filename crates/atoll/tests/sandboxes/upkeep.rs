@@ -348,10 +348,13 @@ fn after_a_restart_of_the_host_the_home_is_put_in_order() {
     fs::write(home.path().join("sandboxes/ibbbbbbbbbbbbbbbbbbbb.json"), "").unwrap();
     let disk = home.path().join(format!("disks/{id}.img"));
     fs::write(&disk, "").unwrap();
+    let memory = home.path().join(format!("checkpoints/{id}"));
+    fs::create_dir_all(memory.join("image")).unwrap();
     fs::write(home.path().join("boot.json"), "\"an earlier boot\"").unwrap();
 
     assert_eq!(home.python("print(6*7)").stdout, "42\n");
     assert!(!disk.exists());
+    assert!(!memory.exists());
     let record: Value = serde_json::from_slice(&fs::read(open).unwrap()).unwrap();
     assert_eq!(
         record["ended"]["outcome"],

@@ -21,7 +21,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -45,6 +44,11 @@ use crate::seccomp::refuse_membarrier;
 /// How long gVisor may take until the guest is started.
 const START_BOUND: Timespec = Timespec {
     tv_sec: 45,
+    tv_nsec: 0,
+};
+/// The same where all of its memory is read from disk first.
+const RESTORE_BOUND: Timespec = Timespec {
+    tv_sec: 150,
     tv_nsec: 0,
 };
 /// Longest word of the keeper.
@@ -362,11 +366,13 @@ impl Created {
         let init = ProcessIdentity::of(pid).map_err(failed)?;
         let init_fd = pidfd(pid).map_err(failed)?;
         creates(HostObject::GuestStart, || {
-            hear(said, &init_fd)?;
             match origin {
-                Origin::Boot => hear_guest(guest_output, &init_fd),
-                // It said so when it was started.
-                Origin::Image(_) => Ok(()),
+                Origin::Boot => {
+                    hear(said, &init_fd, START_BOUND)?;
+                    hear_guest(guest_output, &init_fd)
+                }
+                // It said that it can be called when it was started.
+                Origin::Image(_) => hear(said, &init_fd, RESTORE_BOUND),
             }
         })
         .map_err(|error| Failure::new("cannot start gVisor", &error))?;
@@ -493,8 +499,8 @@ impl Plan {
 const STARTED: &[u8] = b"started";
 
 /// Waits for the keeper's word.
-fn hear(said: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
-    await_word(&said, keeper)?;
+fn hear(said: PipeReader, keeper: &OwnedFd, bound: Timespec) -> io::Result<()> {
+    await_word(&said, keeper, bound)?;
     let mut word = Vec::new();
     said.take(REPORT_LIMIT).read_to_end(&mut word)?;
     match word.as_slice() {
@@ -506,7 +512,7 @@ fn hear(said: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
 
 /// Waits for a word of the guest. Whatever it is, the guest is up.
 fn hear_guest(mut guest: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
-    await_word(&guest, keeper)?;
+    await_word(&guest, keeper, START_BOUND)?;
     // Whoever ends closes the pipe, so this does not wait for one that has.
     match guest.read(&mut [0_u8])? {
         0 => Err(io::Error::other("the guest ended without a word")),
@@ -515,18 +521,17 @@ fn hear_guest(mut guest: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
 }
 
 /// Waits until `said` has something or the keeper has ended.
-fn await_word(said: &PipeReader, keeper: &OwnedFd) -> io::Result<()> {
+fn await_word(said: &PipeReader, keeper: &OwnedFd, bound: Timespec) -> io::Result<()> {
     let mut sources = [
         PollFd::new(said, PollFlags::IN),
         PollFd::new(keeper, PollFlags::IN),
     ];
-    if poll(&mut sources, Some(&START_BOUND))? > 0 {
+    if poll(&mut sources, Some(&bound))? > 0 {
         return Ok(());
     }
-    let bound = Duration::from_secs(START_BOUND.tv_sec.unsigned_abs());
     Err(io::Error::new(
         io::ErrorKind::TimedOut,
-        format!("it did not come up within {} s", bound.as_secs()),
+        format!("it did not come up within {} s", bound.tv_sec),
     ))
 }
 

@@ -162,6 +162,12 @@ pub(in super::super) async fn usage(
         }
         (own, named) => named.or_else(|| own.clone()),
     };
+    // With a sign before the name, which may be empty.
+    let after = match params.text("cursor").map(|cursor| cursor.strip_prefix('~')) {
+        None => None,
+        Some(Some(name)) => Some(name.to_owned()),
+        Some(None) => return Err(Problem::invalid("'cursor' is none of this list")),
+    };
     let query = UsageQuery {
         by,
         from_ms: from,
@@ -170,13 +176,13 @@ pub(in super::super) async fn usage(
         task_id: params.owned("task_id"),
         sandbox_id: params.owned("sandbox_id"),
         limit: limit + 1,
-        after: params.owned("cursor"),
+        after,
     };
     let mut metered = plane.database.metered_usage(caller.tenant, &query).await?;
     let has_more = metered.len() > limit;
     metered.truncate(limit);
     let last = metered.last().filter(|_| has_more);
-    let next_cursor = last.map(|last| last.name.clone());
+    let next_cursor = last.map(|last| format!("~{}", last.name));
     let mut agents = plane.executions.usage(caller, from, to_ms).await?;
     if agent_id.is_some() {
         agents.retain(|one| one.agent_id == agent_id);
