@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::answer::{ANSWER_BOUND, Answer, AnswerBody};
 use crate::client::{GuestClient, bad_request};
 use crate::error::GuestError;
+use crate::forward_download::{WholeFile, is_download};
 use crate::forward_upload::is_one_file;
 use crate::gateway::FILES_PATH;
 use crate::moment::from_now;
@@ -78,6 +79,10 @@ impl GuestClient {
         let head = self.passed_head(parts, route, &options.user)?;
         if is_one_file && self.lane_path() == Some(FILES_PATH) {
             return self.forward_upload(head, body, options.silence).await;
+        }
+        if is_download(&head, route) && body.is_end_stream() && self.lane_path() == Some(FILES_PATH)
+        {
+            return self.forward_download(head, &options).await;
         }
         let answer = if route.is_long() {
             let (body, progress) = watched(body);
@@ -164,14 +169,8 @@ pub(crate) fn pass_back(
         answer.delimited()?
     };
     let headers = answer_headers(answer.headers(), route);
-    let mut response = Response::new(ForwardedBody {
-        alarm: silence.map(|silence| Alarm {
-            silence,
-            sleep: Box::pin(sleep_until(Instant::now())),
-            waiting: false,
-        }),
-        body: Some(Content::Coming(answer.into_body())),
-    });
+    let body = Content::Coming(answer.into_body());
+    let mut response = Response::new(ForwardedBody::new(body, silence));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
@@ -188,6 +187,8 @@ pub struct ForwardedBody {
 /// What a body is made of.
 enum Content {
     Coming(AnswerBody),
+    /// A file past HTTP.
+    File(Box<WholeFile>),
     /// All of it, which is short.
     There(Full<Bytes>),
 }
@@ -205,6 +206,22 @@ impl fmt::Debug for ForwardedBody {
 }
 
 impl ForwardedBody {
+    fn new(body: Content, silence: Option<Duration>) -> Self {
+        Self {
+            body: Some(body),
+            alarm: silence.map(|silence| Alarm {
+                silence,
+                sleep: Box::pin(sleep_until(Instant::now())),
+                waiting: false,
+            }),
+        }
+    }
+
+    /// A file that comes past HTTP.
+    pub(crate) fn file(file: WholeFile, silence: Option<Duration>) -> Self {
+        Self::new(Content::File(Box::new(file)), silence)
+    }
+
     /// One that is all there.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self {
@@ -223,6 +240,9 @@ impl ForwardedBody {
         loop {
             let polled = match body {
                 Content::Coming(body) => Pin::new(body).poll_frame(context),
+                Content::File(file) => file
+                    .poll_bytes(context)
+                    .map(|polled| polled.map(|bytes| bytes.map(Frame::data))),
                 Content::There(bytes) => Pin::new(bytes)
                     .poll_frame(context)
                     .map_err(|never| match never {}),
@@ -281,6 +301,7 @@ impl Body for ForwardedBody {
     fn is_end_stream(&self) -> bool {
         match &self.body {
             Some(Content::Coming(body)) => body.is_end_stream(),
+            Some(Content::File(file)) => file.left() == 0,
             Some(Content::There(bytes)) => bytes.is_end_stream(),
             None => true,
         }
@@ -289,6 +310,7 @@ impl Body for ForwardedBody {
     fn size_hint(&self) -> SizeHint {
         match &self.body {
             Some(Content::Coming(body)) => body.size_hint(),
+            Some(Content::File(file)) => SizeHint::with_exact(file.left()),
             Some(Content::There(bytes)) => bytes.size_hint(),
             None => SizeHint::with_exact(0),
         }

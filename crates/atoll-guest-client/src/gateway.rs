@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use atoll_protocol::{ENVD_PORT, lane};
+use atoll_siphon::nearby;
 use http::{HeaderMap, HeaderValue, header};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -79,9 +80,19 @@ impl Way {
                 let stream = dialed.map_err(io::Error::other)??;
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
+                nearby::without_pacing(&stream);
                 Ok(GuestStream::Socket(TcpStream::from_std(stream)?))
             }
-            Self::Through(gateway) => (gateway.connect)().await,
+            Self::Through(gateway) => {
+                let stream = (gateway.connect)().await?;
+                if let GuestStream::Socket(socket) = &stream
+                    && is_nearby(socket)
+                {
+                    nearby::without_pacing(socket);
+                    nearby::with_a_short_queue(socket);
+                }
+                Ok(stream)
+            }
         }
     }
 
@@ -102,4 +113,10 @@ impl Way {
             Self::Through(_) => lane::PATH,
         }
     }
+}
+
+/// Whether the other end is a server on this host.
+fn is_nearby(socket: &TcpStream) -> bool {
+    let peer = socket.peer_addr();
+    peer.is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
 }

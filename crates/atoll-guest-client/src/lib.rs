@@ -42,6 +42,7 @@ mod error;
 mod files;
 mod filesystem;
 mod forward;
+mod forward_download;
 mod forward_lane;
 mod forward_upload;
 mod frames;

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use atoll_siphon::nearby;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -13,6 +14,10 @@ use crate::silence::Life;
 /// Bytes that may be under way between the two, in pages that the sockets gave:
 /// with fewer, both sides wait for each other more than they move.
 const CHANNEL_BYTES: usize = 1024 * 1024;
+
+/// Bytes that are waited for where it is known that they come: to be woken up for
+/// less costs more than moving them does.
+const NEWS_BYTES: usize = 256 * 1024;
 
 /// Bytes after which others have their turn.
 const TURN_BYTES: u64 = 1024 * 1024;
@@ -44,9 +49,12 @@ impl Channel {
         Ok(Self { entry, exit })
     }
 
+    /// The limit of what has none.
+    pub(crate) const UNTIL_ITS_END: u64 = u64::MAX;
+
     /// Moves bytes until `limit` of them have passed or the source has ended,
-    /// and says how many it were. To be used once: what is in the pipe when
-    /// this is dropped is lost.
+    /// and says how many it were. A source with a limit is one that is to give so
+    /// many. To be used once: what is in the pipe when this is dropped is lost.
     pub(crate) async fn pass(
         &self,
         from: &TcpStream,
@@ -54,7 +62,7 @@ impl Channel {
         limit: u64,
         life: &Life,
     ) -> Result<u64, SpliceError> {
-        let (mut passed, mut yielded) = (0, 0);
+        let (mut passed, mut yielded, mut awaited) = (0, 0, 1);
         while passed < limit {
             if passed - yielded >= TURN_BYTES {
                 // Two sockets that are always ready would keep everybody else waiting.
@@ -62,6 +70,14 @@ impl Channel {
                 tokio::task::yield_now().await;
             }
             let wanted = usize::try_from(limit - passed).unwrap_or(CHANNEL_BYTES);
+            let news = match limit {
+                Self::UNTIL_ITS_END => 1,
+                _ => wanted.min(NEWS_BYTES),
+            };
+            if news != awaited {
+                nearby::with_rare_news(from, news);
+                awaited = news;
+            }
             let filled = self.fill(from, wanted.min(CHANNEL_BYTES)).await;
             let filled = filled.map_err(SpliceError::Source)?;
             if filled == 0 {
@@ -157,7 +173,9 @@ mod tests {
             read
         });
         let channel = Channel::new().unwrap();
-        let passed = channel.pass(&from, &to, u64::MAX, &Life::new()).await;
+        let passed = channel
+            .pass(&from, &to, Channel::UNTIL_ITS_END, &Life::new())
+            .await;
         assert_eq!(passed.unwrap(), expected.len() as u64);
         drop(to);
         sending.await.unwrap();
@@ -177,6 +195,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn of_what_is_awaited_the_last_bytes_and_a_broken_off_rest_are_noticed_too() {
+        for (sent, awaited) in [(NEWS_BYTES + 5, NEWS_BYTES + 5), (7, NEWS_BYTES)] {
+            let ((mut sender, from), (to, mut receiver)) = (pair().await, pair().await);
+            let sending = tokio::spawn(async move {
+                for piece in vec![1; sent].chunks(64 * 1024) {
+                    sender.write_all(piece).await.unwrap();
+                }
+                // Who sends all that was said stays, and who does not leaves.
+                (sent == awaited).then_some(sender)
+            });
+            let channel = Channel::new().unwrap();
+            let life = Life::new();
+            let passing = channel.pass(&from, &to, awaited as u64, &life);
+            let mut read = vec![0; sent];
+            let (passed, arrived) = tokio::join!(passing, receiver.read_exact(&mut read));
+            assert_eq!((passed.unwrap(), arrived.unwrap()), (sent as u64, sent));
+            drop(sending.await.unwrap());
+        }
+    }
+
+    #[tokio::test]
     async fn a_target_that_takes_nothing_holds_the_source_back() {
         let ((mut sender, from), (to, receiver)) = (pair().await, pair().await);
         let (channel, life) = (Channel::new().unwrap(), Life::new());
@@ -191,12 +230,14 @@ mod tests {
             life.silence(std::time::Duration::from_millis(300)).await;
         };
         tokio::select! {
-            passed = channel.pass(&from, &to, u64::MAX, &life) => unreachable!("{passed:?}"),
+            passed = channel.pass(&from, &to, Channel::UNTIL_ITS_END, &life) => unreachable!("{passed:?}"),
             never = flood => never,
             () = halted => {}
         }
         drop(receiver);
-        let passed = channel.pass(&from, &to, u64::MAX, &life).await;
+        let passed = channel
+            .pass(&from, &to, Channel::UNTIL_ITS_END, &life)
+            .await;
         assert!(matches!(passed, Err(SpliceError::Target(_))), "{passed:?}");
     }
 }

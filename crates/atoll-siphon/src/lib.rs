@@ -2,6 +2,8 @@
 //! kernel moves them by a pipe, which saves a copy; where it does not know how,
 //! a buffer of ours does it.
 
+pub mod nearby;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -14,6 +14,7 @@ mod support;
 mod cut_anywhere;
 mod far_bounds;
 mod floods;
+mod forwarded_downloads;
 mod forwarded_uploads;
 mod forwarding;
 mod gateway_lanes;

@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use atoll_siphon::nearby;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -67,6 +68,9 @@ pub(super) async fn serve(listener: TcpListener, app: Router, callers: Callers) 
             Ok((stream, _)) => {
                 // Without it the first event waits for an acknowledgement.
                 let _ = stream.set_nodelay(true);
+                // Only the host calls.
+                nearby::without_pacing(&stream);
+                nearby::with_a_short_queue(&stream);
                 tokio::spawn(converse(stream, app.clone(), Standing::new(&strangers)));
                 // Who came has its turn before it can be the oldest.
                 tokio::task::yield_now().await;

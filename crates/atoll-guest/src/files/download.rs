@@ -76,12 +76,16 @@ async fn find(
         (Coding::Identity, Some(range), Some(length)) => range::wanted(range, length),
         (Coding::Identity | Coding::Gzip, _, _) => Wanted::Whole,
     };
-    if let (Some(lane), Coding::Identity, Wanted::Whole, Some(length)) =
-        (lane, coding, wanted, content.length_if_large())
-    {
-        return Ok(lane.send(content, length));
-    }
-    let mut response = respond(content, coding, wanted);
+    let large = content.length_if_large();
+    let mut response = match (lane, coding, wanted, large) {
+        (Some(lane), Coding::Identity, Wanted::Whole, Some(length)) => {
+            let mut response = lane.send(content, length);
+            let headers = response.headers_mut();
+            headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+            response
+        }
+        _ => respond(content, coding, wanted),
+    };
     let headers = response.headers_mut();
     describe_time(headers, modified);
     if wanted != Wanted::Nothing {

@@ -25,6 +25,7 @@ use super::write::open_and;
 use super::{FileError, Written};
 use crate::access::Admission;
 use crate::metadata::Metadata;
+use crate::priority;
 use crate::users::User;
 
 /// How long a client that was refused may go on sending before it is cut off.
@@ -125,6 +126,8 @@ impl Connected {
     /// `sendfile` saves the copy here, on one core, and hands single pages to the
     /// reader on the other, who is slower then than both are with this.
     pub(super) fn copy(mut self, head: &[u8], file: File, length: u64) -> io::Result<()> {
+        // Otherwise it is only slower.
+        let _ = priority::give_up();
         self.stream.write_all(head)?;
         let mut rest = file.take(length);
         let mut buffer = vec![0; PIECE_BYTES_MAX];
@@ -155,6 +158,8 @@ impl Connected {
     }
 
     fn put_pieces(&mut self, mut file: File, path: &str) -> Result<(), FileError> {
+        // Otherwise it is only slower.
+        let _ = priority::give_up();
         let mut siphon = Siphon::new();
         let broken = |error: io::Error| FileError::Body(error.to_string());
         loop {

@@ -227,7 +227,8 @@ async fn receive(
     let feeding = async {
         let fed = match write_all(writing.as_ref(), early).await {
             Ok(()) => {
-                let passed = channel.pass(client.socket(), writing.as_ref(), u64::MAX, life);
+                let (from, to) = (client.socket(), writing.as_ref());
+                let passed = channel.pass(from, to, Channel::UNTIL_ITS_END, life);
                 passed.await.map(drop)
             }
             Err(_) => Ok(()),

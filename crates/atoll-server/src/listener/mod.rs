@@ -216,7 +216,7 @@ impl Hall {
             stream::turn_away(&stream);
             return;
         };
-        if let Err(error) = stream::prepare(&stream) {
+        if let Err(error) = stream::prepare(&stream, peer.ip()) {
             tracing::debug!("a connection was gone before it was used: {error}");
             return;
         }

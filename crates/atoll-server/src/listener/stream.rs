@@ -1,11 +1,13 @@
 //! The bytes of a connection, and its two ways to end.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use atoll_siphon::nearby;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -25,13 +27,17 @@ const LINGER_BYTES_MAX: usize = 8 << 20;
 const LINGER_BOUND: Duration = Duration::from_secs(2);
 
 /// Makes a fresh connection fit for use.
-pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn prepare(stream: &TcpStream, peer: IpAddr) -> io::Result<()> {
     // Without it an answer may wait 40 ms for an acknowledgement.
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, PROBE_AFTER)?;
     sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
     sockopt::set_tcp_keepcnt(stream, PROBES_MAX)?;
+    if peer.to_canonical().is_loopback() {
+        nearby::without_pacing(stream);
+        nearby::with_a_short_queue(stream);
+    }
     Ok(())
 }
 

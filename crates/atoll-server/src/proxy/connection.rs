@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_control::running::Running;
+use atoll_siphon::nearby;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Empty};
@@ -195,6 +196,7 @@ async fn dial_once(
 
 fn into_tokio(stream: StdTcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
+    nearby::without_pacing(&stream);
     stream.set_nonblocking(true)?;
     TcpStream::from_std(stream)
 }
