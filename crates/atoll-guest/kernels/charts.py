@@ -142,9 +142,21 @@ def _ticks(axes):
         ticks[f"{name}_ticks"] = [
             _date(place, axis) if scale == "datetime" else _value(place) for place in places
         ]
-        ticks[f"{name}_tick_labels"] = [label.get_text() for label in axis.get_majorticklabels()]
+        ticks[f"{name}_tick_labels"] = _tick_labels(axis, places)
         ticks[f"{name}_scale"] = scale
     return ticks
+
+
+def _tick_labels(axis, places):
+    """What `get_majorticklabels` says, without placing all ticks anew for it."""
+    texts = axis.get_major_formatter().format_ticks(places)
+    ticks = axis.get_major_ticks(len(places))
+    return [
+        "" if text is None else str(text)
+        for labels in ([tick.label1 for tick in ticks], [tick.label2 for tick in ticks])
+        for label, text in zip(labels, texts)
+        if label.get_visible()
+    ]
 
 
 def _scale(axis):

@@ -15,13 +15,19 @@ import zlib
 from contextlib import contextmanager
 
 import matplotlib
+import matplotlib.axis
 import matplotlib.colors
 import matplotlib.markers
 import numpy
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cbook import CallbackRegistry
 
-# For what is mostly of one colour as fast as level 1, and as small as level 6.
-_COMPRESSION = 4
+# Half the time of level 4; from three quarters to four thirds of the bytes that
+# matplotlib writes.
+_COMPRESSION = 3
+# Filters of rows: as they are, which is best for large areas, and as what differs
+# from the row above.
+_AS_IT_IS, _AS_ABOVE = 0, 2
 _INCHES_PER_METRE = 1 / 0.0254
 
 
@@ -55,7 +61,8 @@ def _saving(canvas):
 @contextmanager
 def _ticks_kept(figure):
     """Places ticks, and measures their labels, once where an axis neither moves
-    nor is scaled, instead of each time that somebody asks how far it reaches."""
+    nor is scaled, instead of each time that somebody asks how far it reaches; and
+    makes new ones as copies, where they are of the usual kind."""
     kept = []
     for axes in figure.get_axes():
         if axes.name == "rectilinear":
@@ -64,6 +71,8 @@ def _ticks_kept(figure):
         ticks = _Ticks(axis)
         axis._update_ticks = ticks.update
         axis._get_ticklabel_bboxes = ticks.measure
+        if type(axis) in _USUAL:
+            axis._get_tick = ticks.make
     try:
         yield
     finally:
@@ -72,7 +81,8 @@ def _ticks_kept(figure):
                 vars(axis).pop(name, None)
 
 
-_KEPT = {"_update_ticks", "_get_ticklabel_bboxes"}
+_KEPT = {"_update_ticks", "_get_ticklabel_bboxes", "_get_tick"}
+_USUAL = (matplotlib.axis.XAxis, matplotlib.axis.YAxis)
 
 
 class _Ticks:
@@ -82,6 +92,8 @@ class _Ticks:
         self.axis = axis
         self.update_now = axis._update_ticks
         self.measure_now = axis._get_ticklabel_bboxes
+        self.make_now = axis._get_tick
+        self.made = {}
         self.at = None
         self.ticks = []
         self.measured = None
@@ -102,6 +114,26 @@ class _Ticks:
         if self.measured is None or self.measured[0] is not renderer:
             self.measured = (renderer, self.measure_now(ticks, renderer))
         return tuple(list(boxes) for boxes in self.measured[1])
+
+    def make(self, major):
+        """A tick as nobody has changed it: to check all of its properties, as often
+        as an axis has ticks, takes longer than to draw them."""
+        if major not in self.made:
+            self.made[major] = self.make_now(major)
+        tick = _copied(self.made[major])
+        for part in ("tick1line", "tick2line", "gridline", "label1", "label2"):
+            setattr(tick, part, _copied(getattr(tick, part)))
+        return tick
+
+
+def _copied(artist):
+    """A new artist with the same properties. It shares with the other one what is
+    replaced, and never changed, when a property is set."""
+    other = object.__new__(type(artist))
+    vars(other).update(vars(artist))
+    other._callbacks = CallbackRegistry(signals=["pchanged"])
+    other._sticky_edges = artist._sticky_edges._make(map(list, artist._sticky_edges))
+    return other
 
 
 @contextmanager
@@ -146,9 +178,15 @@ def _cut(drawn, box, dpi, colour):
 
 def _png(pixels, dpi):
     rows, columns, channels = pixels.shape
-    # Each row begins with its filter: none, which is best for large areas.
-    lines = numpy.zeros((rows, 1 + columns * channels), numpy.uint8)
+    # Each row begins with its filter.
+    lines = numpy.empty((rows, 1 + columns * channels), numpy.uint8)
+    lines[:, 0] = _AS_IT_IS
     lines[:, 1:] = pixels.reshape(rows, columns * channels)
+    # One that repeats the row above, as in bars, is nothing but zeros.
+    whole = pixels.view(numpy.uint32)[:, :, 0]
+    repeated = 1 + numpy.flatnonzero((whole[1:] == whole[:-1]).all(axis=1))
+    lines[repeated] = 0
+    lines[repeated, 0] = _AS_ABOVE
     per_metre = round(dpi * _INCHES_PER_METRE)
     software = f"Software\0Matplotlib version{matplotlib.__version__}, https://matplotlib.org/"
     return b"".join((

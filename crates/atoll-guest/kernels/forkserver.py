@@ -3,7 +3,8 @@ and each kernel is a fork of this process.
 
 It is started with a socket as its standard input and speaks JSON, a line each:
 
-    asked  {"fork": 1, "connection_file": "...", "arguments": [...], "cwd": "...", "env": {...}}
+    asked  {"fork": 1, "mark": 7, "connection_file": "...", "arguments": [...],
+            "cwd": "...", "env": {...}}
     told   {"ready": true}
            {"forked": 1, "pid": 42}      {"refused": 1, "why": "..."}
            {"ended": 42, "status": 9}    as waitpid tells it
@@ -54,6 +55,21 @@ def _weigh(weight):
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write(str(weight))
     except OSError:
+        pass
+
+
+# The limit of locks on files, which Linux has not looked at since 2.4.
+_RLIMIT_LOCKS = 10
+
+
+def _put_on(mark):
+    """Whatever a kernel starts has its limits, wherever it goes: by this one it
+    is found when there is too much of it."""
+    try:
+        import resource
+
+        resource.setrlimit(_RLIMIT_LOCKS, (mark, mark))
+    except (ImportError, OSError, ValueError):
         pass
 
 
@@ -142,6 +158,7 @@ def _become_kernel(kernelapp, order, hooks):
     """Turns this fork into a kernel; returns only when the kernel has ended."""
     os.setsid()
     _weigh(_WEIGHT_OF_KERNELS)
+    _put_on(order["mark"])
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)

@@ -435,7 +435,34 @@ def what_is_shown_stays_as_it_is():
     assert drawn(figure) == before
 
 
+def labels_of_ticks_are_those_that_are_drawn():
+    import charts
+    import test_figures
+    from matplotlib import pyplot, ticker
+
+    def others():
+        _, (above, below) = pyplot.subplots(2, sharex=True)
+        above.plot([1, 2])
+        below.plot([1, 2])
+        below.tick_params(labelright=True, labelbottom=False)
+        # One that gives what is not text.
+        below.yaxis.set_major_formatter(ticker.FuncFormatter(lambda place, _: place or None))
+        yield "shared", above.figure
+        _, axes = pyplot.subplots()
+        axes.plot([1e9, 1e9 + 1], [1, 2])
+        axes.set_yticks([1, 2], ["low", "high"])
+        yield "fixed", axes.figure
+
+    for name, figure in [*test_figures.figures(), *others()]:
+        for axes in figure.get_axes():
+            for axis in (axes.xaxis, axes.yaxis):
+                said = charts._tick_labels(axis, axis.get_majorticklocs())
+                runner.same((name, said), (name, [label.get_text() for label in axis.get_majorticklabels()]))
+    pyplot.close("all")
+
+
 cases += [
+    labels_of_ticks_are_those_that_are_drawn,
     too_many_points_have_no_chart,
     figures_that_lie_about_themselves_have_no_chart,
     what_is_shown_stays_as_it_is,

@@ -121,6 +121,93 @@ def figures_look_as_they_would():
 
 
 @case
+def pixels_are_as_they_were_drawn():
+    """Whichever way rows are written: all alike, some alike, none alike."""
+    import figures as ours
+    import numpy
+
+    random = numpy.random.default_rng(1).integers(0, 256, (7, 5, 4), numpy.uint8)
+    some = random.copy()
+    some[2] = some[1]
+    some[6] = some[5]
+    for drawn in (numpy.full((7, 5, 4), 200, numpy.uint8), some, random, random[:1], random[1:5, 1:4]):
+        assert (pixels(ours._png(drawn, 100)) == drawn).all()
+
+
+def parts(tick):
+    return (tick, tick.tick1line, tick.tick2line, tick.gridline, tick.label1, tick.label2)
+
+
+def looks(artist):
+    """All that can be asked of an artist; places of transforms for transforms."""
+    said = artist.properties()
+    for name in ("figure", "axes", "children", "window_extent", "tightbbox", "transform", "path", "transformed_clip_path_and_affine"):
+        said.pop(name, None)
+    return {name: repr(value) for name, value in said.items() if " at 0x" not in repr(value)}
+
+
+@case
+def ticks_are_those_that_matplotlib_makes():
+    from matplotlib import pyplot
+
+    theirs, ours = ways()
+    drawn = []
+    for way in (theirs, ours):
+        figure, axes = pyplot.subplots()
+        axes.plot([0, 10], [0, 10])
+        axes.tick_params(axis="x", rotation=30, labelsize=7, direction="in", pad=9)
+        axes.grid(True, which="both", color="red", alpha=0.4)
+        axes.minorticks_on()
+        # What somebody does to one tick is not a property of others.
+        axes.xaxis.majorTicks[0].label1.set_gid("first")
+        way(figure)
+        drawn.append(axes)
+    for one, other in ((drawn[0].xaxis, drawn[1].xaxis), (drawn[0].yaxis, drawn[1].yaxis)):
+        for minor in (False, True):
+            some, others = (axis.get_minor_ticks() if minor else axis.get_major_ticks() for axis in (one, other))
+            assert len(some) == len(others) > 2
+            for expected, made in zip(some, others):
+                assert type(expected) is type(made) and vars(expected).keys() == vars(made).keys()
+                for a, b in zip(parts(expected), parts(made)):
+                    assert vars(a).keys() == vars(b).keys(), vars(a).keys() ^ vars(b).keys()
+                    assert looks(a) == looks(b), (looks(a), looks(b))
+    # They are made by matplotlib again, and each has parts of its own.
+    axis = drawn[1].xaxis
+    assert "_get_tick" not in vars(axis)
+    first, second, *_, last = axis.get_major_ticks()
+    second.label1.set_fontsize(20)
+    second.tick1line.set_markersize(11)
+    second.label1.sticky_edges.x.append(1)
+    second.label1.add_callback(lambda _: None)
+    for tick in (first, last):
+        assert tick.label1.get_fontsize() == 7 and tick.tick1line.get_markersize() != 11
+        assert tick.label1.sticky_edges.x == [] and not tick.label1._callbacks.callbacks
+    assert last.label1.get_gid() is None
+    pyplot.close("all")
+
+
+@case
+def ticks_of_another_kind_are_made_in_their_own_way():
+    from matplotlib import pyplot
+    from matplotlib.axis import XAxis
+
+    made = []
+
+    class Counted(XAxis):
+        def _get_tick(self, major):
+            made.append(major)
+            return super()._get_tick(major)
+
+    _, ours = ways()
+    figure, axes = pyplot.subplots()
+    axes.plot([0, 10], [0, 10])
+    axes.xaxis.__class__ = Counted
+    assert ours(figure) is not None
+    assert len(made) >= len(axes.get_xticks()) - 1, made
+    pyplot.close("all")
+
+
+@case
 def what_is_asked_for_is_what_comes():
     theirs, ours = ways()
     _, figure = next(figures())

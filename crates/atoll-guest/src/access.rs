@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use atoll_protocol::signature::{Operation, SignatureError, SignedUrl};
-use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest};
+use atoll_protocol::{ACCESS_TOKEN_HEADER, InitRequest, UnkeptWishes};
 use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -198,8 +198,10 @@ pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request
     if access == Access::Denied {
         return unauthorized(UNAUTHORIZED);
     }
-    let init: InitRequest = match serde_json::from_slice(&body) {
-        Ok(init) => init,
+    let parsed: Result<InitRequest, _> = serde_json::from_slice(&body);
+    let wishes: Result<UnkeptWishes, _> = serde_json::from_slice(&body);
+    let (init, wishes) = match parsed.and_then(|init| Ok((init, wishes?))) {
+        Ok(understood) => understood,
         Err(error) => {
             return error_response(
                 StatusCode::BAD_REQUEST,
@@ -207,6 +209,9 @@ pub(crate) async fn init(State(settings): State<Arc<Settings>>, request: Request
             );
         }
     };
+    if let Some(why) = wishes.refusal() {
+        return error_response(StatusCode::BAD_REQUEST, why);
+    }
     if access == Access::Uninitialized && init.access_token.as_deref().is_none_or(str::is_empty) {
         return error_response(
             StatusCode::BAD_REQUEST,

@@ -37,6 +37,7 @@ mod metrics;
 mod passage;
 mod paths;
 mod polling;
+mod priority;
 mod process;
 mod rights;
 mod rpc;

@@ -16,7 +16,7 @@ use super::context::Seat;
 use super::kernel::Kernel;
 use super::language::Language;
 use super::message::{ExecuteRequest, Kind, Message, Reply, Status};
-use super::process::{Exit, KernelProcess};
+use super::process::{CROWD_MAX, Exit, KernelProcess};
 use super::telling::{self, Told};
 
 /// How long what a kernel said last may take after its end.
@@ -40,9 +40,6 @@ const UNREAD_BOUND: Duration = Duration::from_secs(1);
 /// How long a kernel has for an interrupt, and how often it is told.
 const INTERRUPT_BOUND: Duration = Duration::from_secs(6);
 const INTERRUPT_AGAIN: Duration = Duration::from_secs(1);
-
-/// Processes of a kernel beyond which it is ended instead of interrupted.
-const CROWD_MAX: usize = 64;
 
 /// How long setting variables may take. It is the first code that a kernel
 /// runs, and Java takes seconds to compile its first line where processors are

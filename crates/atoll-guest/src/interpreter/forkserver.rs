@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::process::{Exit, KernelProcess};
 use crate::process::identity::Identity;
 use crate::process::launch;
+use crate::process::mark::Mark;
 use crate::process::reaper::Order;
 use crate::process::spare::Spare;
 use crate::process::tree;
@@ -88,6 +89,7 @@ pub(super) struct Wish<'a> {
 #[derive(Serialize)]
 struct Asked<'a> {
     fork: u64,
+    mark: Mark,
     #[serde(flatten)]
     wish: &'a Wish<'a>,
 }
@@ -220,15 +222,22 @@ impl Forkserver {
             table.asked.insert(table.next, answer);
             table.next
         });
-        let mut line =
-            serde_json::to_vec(&Asked { fork: number, wish }).map_err(io::Error::from)?;
+        let mark = Mark::new();
+        let asked = Asked {
+            fork: number,
+            mark,
+            wish,
+        };
+        let mut line = serde_json::to_vec(&asked).map_err(io::Error::from)?;
         line.push(b'\n');
         let mut gone = self.gone.clone();
         let forked = async {
             self.speech.lock().await.write_all(&line).await?;
             tokio::select! {
                 answer = answered => match answer {
-                    Ok(Ok((fork, exit))) => Ok(KernelProcess::forked(fork, exit, Arc::clone(self))),
+                    Ok(Ok((fork, exit))) => {
+                        Ok(KernelProcess::forked(fork, exit, mark, Arc::clone(self)))
+                    }
                     Ok(Err(why)) => Err(ForkError::Refused(shortened(&why))),
                     Err(_) => Err(ForkError::Gone),
                 },

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::forkserver::Forkserver;
 use crate::process::identity::Identity;
 use crate::process::launch::Reports;
+use crate::process::mark::Mark;
 use crate::process::reaper::Report;
 use crate::process::tree;
 
@@ -55,6 +56,10 @@ impl fmt::Display for Exit {
     }
 }
 
+/// Processes of a kernel beyond which it is ended instead of interrupted, with
+/// those that left its session: one that few did may be a server that stays.
+pub(super) const CROWD_MAX: usize = 64;
+
 /// How long what a kernel left may take to be ended.
 const SWEEP_BOUND: Duration = Duration::from_secs(20);
 
@@ -74,7 +79,11 @@ pub(super) struct KernelProcess {
 #[derive(Debug)]
 enum Origin {
     /// The parent of kernels, which stays as long as one of them does.
-    Fork { _parent: Arc<Forkserver> },
+    Fork {
+        /// What it and everything that it starts has.
+        mark: Mark,
+        _parent: Arc<Forkserver>,
+    },
     /// A reaper, below which everything stays that the kernel started.
     Reaper(i32),
 }
@@ -84,9 +93,14 @@ impl KernelProcess {
     pub(super) fn forked(
         identity: Identity,
         exit: watch::Receiver<Option<Exit>>,
+        mark: Mark,
         parent: Arc<Forkserver>,
     ) -> Self {
-        Self::new(identity, exit, Origin::Fork { _parent: parent })
+        let origin = Origin::Fork {
+            mark,
+            _parent: parent,
+        };
+        Self::new(identity, exit, origin)
     }
 
     /// One that was started behind a reaper.
@@ -108,10 +122,12 @@ impl KernelProcess {
     fn new(identity: Identity, exit: watch::Receiver<Option<Exit>>, origin: Origin) -> Self {
         let (told, swept) = watch::channel(false);
         let mut ended = exit.clone();
+        let mark = origin.mark();
         tokio::spawn(async move {
             // Whoever could tell of its end is gone, if nobody does: that is one too.
             let _ = ended.wait_for(Option::is_some).await;
             tree::kill_session(identity.pid()).await;
+            disperse(identity, mark).await;
             told.send_replace(true);
         });
         Self {
@@ -147,7 +163,7 @@ impl KernelProcess {
     /// How many processes it has become.
     pub(super) async fn crowd(&self) -> usize {
         match self.origin {
-            Origin::Fork { .. } => tree::session_size(self.identity.pid()).await,
+            Origin::Fork { mark, .. } => tree::crowd_size(self.identity.pid(), mark).await,
             Origin::Reaper(reaper) => tree::size_below(reaper).await,
         }
     }
@@ -155,7 +171,7 @@ impl KernelProcess {
     /// Ends it and what it started.
     pub(super) async fn end(&self) {
         if self.exit().is_none() {
-            end(self.identity).await;
+            end(self.identity, self.origin.mark()).await;
         } else {
             let mut swept = self.swept.clone();
             let _ = timeout(SWEEP_BOUND, swept.wait_for(|swept| *swept)).await;
@@ -174,9 +190,20 @@ impl KernelProcess {
     }
 }
 
-async fn end(identity: Identity) {
+impl Origin {
+    fn mark(&self) -> Option<Mark> {
+        match self {
+            Self::Fork { mark, .. } => Some(*mark),
+            Self::Reaper(_) => None,
+        }
+    }
+}
+
+async fn end(identity: Identity, mark: Option<Mark>) {
     // The group as a whole, in one call: what forks without end is faster than
-    // anybody who looks for it.
+    // anybody who looks for it. Not killed yet: whoever left it would take the room.
+    identity.send_to_group(Signal::STOP);
+    disperse(identity, mark).await;
     identity.send_to_group(Signal::KILL);
     if identity.is_there() {
         tree::kill_session(identity.pid()).await;
@@ -185,12 +212,21 @@ async fn end(identity: Identity) {
     identity.send(Signal::KILL);
 }
 
+/// Ends everything that a kernel has become, if that is a crowd.
+async fn disperse(identity: Identity, mark: Option<Mark>) {
+    if let Some(mark) = mark
+        && tree::crowd_size(identity.pid(), mark).await > CROWD_MAX
+    {
+        tree::kill_crowd(identity.pid(), mark).await;
+    }
+}
+
 impl Drop for KernelProcess {
     fn drop(&mut self) {
         if self.exit().is_none()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(end(self.identity));
+            runtime.spawn(end(self.identity, self.origin.mark()));
         }
     }
 }

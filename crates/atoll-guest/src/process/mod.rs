@@ -16,13 +16,15 @@
 //! - [`command`]: one running command: its output, input and end;
 //!   [`audience`]: who follows it.
 //! - [`stream`]: nonblocking reads and writes of pipes and terminals.
-//! - [`tree`]: finds and ends descendants; [`identity`]: which process a number means.
+//! - [`tree`]: finds and ends descendants; [`identity`]: which process a number means;
+//!   [`mark`]: what they hand down.
 //! - [`service`]: the RPC service over all of it.
 
 pub(crate) mod audience;
 pub(crate) mod command;
 pub(crate) mod identity;
 pub(crate) mod launch;
+pub(crate) mod mark;
 pub(crate) mod reaper;
 pub(crate) mod service;
 pub(crate) mod spare;

@@ -16,6 +16,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::priority;
+
 /// What commands add to their chance of being ended for memory, so that the
 /// kernel takes them before it takes PID 1.
 const OOM_SCORE_ADJ: &str = "500";
@@ -224,11 +226,7 @@ fn enter_session(order: &Order) -> io::Result<()> {
     // Where the kernel offers no such file the command is merely as likely
     // to be ended for memory as we are.
     let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE_ADJ);
-    // PID 1 may come first at the processor, so that it can end what is too
-    // much; what it starts may not.
-    if rustix::process::getpriority_process(None).is_ok_and(|nice| nice < 0) {
-        rustix::process::setpriority_process(None, 0)?;
-    }
+    priority::give_up()?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     Ok(())
 }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tokio::sync::oneshot;
 
+use super::mark::Mark;
+
 /// How long the kernel may take to end one more of the stopped processes.
 const KILL_BOUND: Duration = Duration::from_secs(5);
 
@@ -47,6 +49,8 @@ enum Prey {
     Below(i32),
     /// Everything in a session, and whatever is below it.
     Session(i32),
+    /// The same, and whoever has the mark: he may have left all of that.
+    Crowd(i32, Mark),
 }
 
 /// Ends the command that `leader` is and everything below its `reaper`. Its group
@@ -78,10 +82,17 @@ pub(crate) async fn kill_session(leader: i32) -> bool {
     hunt_down(Prey::Session(leader)).await
 }
 
-/// How many processes are in the session that `leader` began, and below it.
-/// All, where that cannot be found out.
-pub(crate) async fn session_size(leader: i32) -> usize {
-    on_a_thread(move || in_session(&entries(), leader).len())
+/// The same, and everything that has the `mark`. Whoever leaves his session is
+/// reached by no signal to all, and outruns who kills one after the other: each
+/// death makes room for a fork. So all are stopped before the first is killed.
+pub(crate) async fn kill_crowd(leader: i32, mark: Mark) -> bool {
+    hunt_down(Prey::Crowd(leader, mark)).await
+}
+
+/// How many processes are in the session that `leader` began, below it, or have
+/// the `mark`. All, where that cannot be found out.
+pub(crate) async fn crowd_size(leader: i32, mark: Mark) -> usize {
+    on_a_thread(move || in_crowd(&entries(), leader, |entry| mark.is_on(entry.pid)).len())
         .await
         .unwrap_or(usize::MAX)
 }
@@ -169,10 +180,12 @@ async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 /// The end of everything below one process, look by look.
 struct Hunt {
     prey: Prey,
-    /// Whether all may still be stopped before they are killed, so that
-    /// nothing forks meanwhile.
-    stop_until: Option<Instant>,
-    stopped: HashSet<i32>,
+    /// Until when all are stopped before they are killed, so that nothing
+    /// forks meanwhile.
+    stop_until: Instant,
+    stopped: HashSet<(i32, u64)>,
+    /// Who has the mark: it is looked for once.
+    marked: HashMap<(i32, u64), bool>,
     fewest: usize,
     deadline: Instant,
 }
@@ -182,12 +195,13 @@ impl Hunt {
         let now = Instant::now();
         let stop_bound = match prey {
             Prey::Below(_) => STOP_BOUND,
-            Prey::Session(_) => SESSION_STOP_BOUND,
+            Prey::Session(_) | Prey::Crowd(..) => SESSION_STOP_BOUND,
         };
         Self {
             prey,
-            stop_until: Some(now + stop_bound),
+            stop_until: now + stop_bound,
             stopped: HashSet::new(),
+            marked: HashMap::new(),
             fewest: usize::MAX,
             deadline: now + stop_bound + KILL_BOUND,
         }
@@ -199,23 +213,32 @@ impl Hunt {
         let alive = match self.prey {
             Prey::Below(root) => below(&entries, root),
             Prey::Session(leader) => in_session(&entries, leader),
+            Prey::Crowd(leader, mark) => in_crowd(&entries, leader, |entry| {
+                let known = self.marked.entry((entry.pid, entry.started));
+                *known.or_insert_with(|| mark.is_on(entry.pid))
+            }),
         };
         if alive.is_empty() {
             return Some(true);
         }
         let now = Instant::now();
-        if let Some(until) = self.stop_until {
+        // Also when killing has begun: one that was missed goes on forking.
+        if now < self.stop_until {
+            let started: HashMap<i32, u64> = entries
+                .iter()
+                .map(|entry| (entry.pid, entry.started))
+                .collect();
             let mut fresh = false;
             for pid in &alive {
-                if self.stopped.insert(*pid) {
+                let began = started.get(pid).copied().unwrap_or_default();
+                if self.stopped.insert((*pid, began)) {
                     send(*pid, Signal::STOP);
                     fresh = true;
                 }
             }
-            if fresh && now < until {
+            if fresh {
                 return None;
             }
-            self.stop_until = None;
         }
         if alive.len() < self.fewest {
             self.fewest = alive.len();
@@ -264,9 +287,18 @@ fn below_all(entries: &[Entry], mut parents: Vec<i32>) -> HashSet<i32> {
 
 /// Pids of a session, and below it, that are not dead, in no order.
 fn in_session(entries: &[Entry], leader: i32) -> Vec<i32> {
-    let members = || entries.iter().filter(|entry| entry.session == leader);
-    let mut found = below_all(entries, members().map(|member| member.pid).collect());
-    found.extend(members().filter(|member| !member.dead).map(|one| one.pid));
+    in_crowd(entries, leader, |_| false)
+}
+
+/// The same, with everybody who `is_marked`, and whatever is below.
+fn in_crowd(entries: &[Entry], leader: i32, mut is_marked: impl FnMut(&Entry) -> bool) -> Vec<i32> {
+    let members: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| entry.session == leader || is_marked(entry))
+        .collect();
+    let mut found = below_all(entries, members.iter().map(|member| member.pid).collect());
+    let alive = members.iter().filter(|member| !member.dead);
+    found.extend(alive.map(|member| member.pid));
     found.into_iter().collect()
 }
 
@@ -376,6 +408,16 @@ mod tests {
         let mut found = in_session(&entries, 3);
         found.sort_unstable();
         assert_eq!(found, [2, 5]);
+        // One that left it, and is an orphan, is found by its mark alone.
+        let entries = [
+            entry(5, 1, false),
+            entry(2, 1, false),
+            entry(3, 2, false),
+            entry(1, 0, false),
+        ];
+        let mut found = in_crowd(&entries, 3, |entry| entry.pid == 2);
+        found.sort_unstable();
+        assert_eq!(found, [2, 3, 5]);
     }
 
     #[test]

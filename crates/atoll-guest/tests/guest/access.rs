@@ -114,6 +114,39 @@ async fn health_is_for_everybody_and_the_rest_for_the_token() {
     );
 }
 
+#[tokio::test]
+async fn an_init_that_asks_for_what_the_guest_cannot_do_changes_nothing() {
+    let guest = Guest::ready().await;
+    let wishes = [
+        (
+            r#""volumeMounts":[{"nfs_target":"10.0.0.1:/","path":"/data"}]"#,
+            "volumeMounts: ",
+        ),
+        (r#""caBundle":"-----BEGIN CERTIFICATE-----""#, "caBundle: "),
+        (
+            r#""volumeMounts":"all""#,
+            "the body of /init is not understood: ",
+        ),
+    ];
+    for (wish, reason) in wishes {
+        let body = format!(r#"{{"envVars":{{"FROM":"refused"}},{wish}}}"#);
+        let (status, why) = raw::ask(&guest, "POST /init", &[], body.as_bytes()).refusal();
+        assert_eq!(status, 400, "{wish}");
+        assert!(why.starts_with(reason), "{why}");
+        assert_eq!(
+            raw::ask(&guest, "GET /envs", &[], b"").json(),
+            serde_json::json!({"SANDBOX_VARIABLE": "from-init"})
+        );
+    }
+    let harmless = br#"{"envVars":{"FROM":"init"},"volumeMounts":[],"caBundle":"","hyperloopIP":"1.2.3.4","timestamp":"2027-01-01T00:00:00Z","lifecycleID":"one","unknown":1}"#;
+    let answer = raw::ask(&guest, "POST /init", &[], harmless);
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert_eq!(
+        raw::ask(&guest, "GET /envs", &[], b"").json(),
+        serde_json::json!({"FROM": "init"})
+    );
+}
+
 /// What E2B's own clients send, byte for byte: JSON frames.
 #[tokio::test]
 async fn the_exchange_of_a_real_client_is_understood() {
