@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::lease::HostLock;
 use crate::monitor::release;
-use crate::network::{self, Egress, egress_probe, uplink_probe};
+use crate::network::{self, Egress, NetworkError, egress_probe, uplink_probe};
 use crate::{
     Attachment, CgroupLayout, Limits, NetworkPolicy, Outcome, SandboxId, SandboxSpec, SlotRange,
 };
@@ -41,6 +41,10 @@ pub enum Verdict {
 
 /// Oldest kernel with everything the container tier uses (id-mapped overlay layers).
 const KERNEL: (u32, u32) = (5, 19);
+/// Debian's own kernels have all that is needed.
+const NEWER_KERNEL: &str = "`apt-get install linux-image-amd64`, then `reboot` (Debian 12 has 6.1)";
+/// One hierarchy with all controllers, where there is none at all.
+const MOUNT_CGROUPS: &str = "`mount -t cgroup2 none /sys/fs/cgroup`";
 
 /// Looks at everything that can be judged without making a sandbox, for the
 /// home at `home` and sandboxes with addresses from `range`.
@@ -113,12 +117,7 @@ fn kernel() -> Check {
         check("kernel", Verdict::Ok, format!("Linux {release}"), None)
     } else {
         let detail = format!("Linux {release} is older than {}.{}", KERNEL.0, KERNEL.1);
-        check(
-            "kernel",
-            Verdict::Failed,
-            detail,
-            Some("boot a newer kernel"),
-        )
+        check("kernel", Verdict::Failed, detail, Some(NEWER_KERNEL))
     }
 }
 
@@ -130,7 +129,7 @@ fn user_namespaces() -> Check {
             "user namespaces",
             Verdict::Failed,
             "switched off",
-            Some("sysctl -w user.max_user_namespaces=15000"),
+            Some("`sysctl -w user.max_user_namespaces=15000`"),
         ),
         Ok(number) => check(
             "user namespaces",
@@ -142,7 +141,7 @@ fn user_namespaces() -> Check {
             "user namespaces",
             Verdict::Failed,
             error.to_string(),
-            Some("boot a kernel with CONFIG_USER_NS"),
+            Some(NEWER_KERNEL),
         ),
     }
 }
@@ -160,7 +159,7 @@ fn loop_devices() -> Check {
             "loop devices",
             Verdict::Failed,
             "there is no /dev/loop-control",
-            Some("modprobe loop"),
+            Some("`modprobe loop`"),
         )
     }
 }
@@ -173,7 +172,7 @@ fn cgroups() -> Check {
                 "cgroups",
                 Verdict::Failed,
                 error.to_string(),
-                Some("mount cgroup2 at /sys/fs/cgroup"),
+                Some(MOUNT_CGROUPS),
             );
         }
     };
@@ -190,10 +189,57 @@ fn cgroups() -> Check {
         ),
         Ok(missing) => {
             let detail = format!("{version}, without {}", missing.join(", "));
-            let fix = "boot with the controllers enabled (on Debian: `cgroup_enable=memory` on the kernel command line)";
-            check("cgroups", Verdict::Failed, detail, Some(fix))
+            let known = fs::read_to_string("/proc/cgroups").unwrap_or_default();
+            let fix = add_controllers(layout, &missing, &known);
+            check("cgroups", Verdict::Failed, detail, Some(&fix))
         }
-        Err(error) => check("cgroups", Verdict::Failed, error.to_string(), None),
+        Err(error) => check(
+            "cgroups",
+            Verdict::Failed,
+            error.to_string(),
+            Some(MOUNT_CGROUPS),
+        ),
+    }
+}
+
+/// What adds controllers that are `missing`; `known` is the kernel's own table of them.
+fn add_controllers(layout: CgroupLayout, missing: &[&str], known: &str) -> String {
+    let is_switched_off = |name: &str| {
+        known.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some(name) && words.last() == Some("0")
+        })
+    };
+    if missing.iter().any(|name| is_switched_off(name)) {
+        let options: Vec<String> = missing
+            .iter()
+            .map(|name| format!("cgroup_enable={name}"))
+            .collect();
+        return format!(
+            "`sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{} /' /etc/default/grub && update-grub && reboot`",
+            options.join(" ")
+        );
+    }
+    match layout {
+        CgroupLayout::V1 if missing.len() < CgroupLayout::NEEDED.len() => {
+            let mounts: Vec<String> = missing
+                .iter()
+                .map(|name| {
+                    let place = format!("/sys/fs/cgroup/{name}");
+                    format!("mkdir -p {place} && mount -t cgroup -o {name} none {place}")
+                })
+                .collect();
+            format!("`{}`", mounts.join(" && "))
+        }
+        CgroupLayout::V1 => MOUNT_CGROUPS.to_owned(),
+        CgroupLayout::V2 => format!(
+            "`grep {} /proc/mounts` names what holds them as version 1; `umount` it",
+            missing
+                .iter()
+                .map(|name| format!("-e {name}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        ),
     }
 }
 
@@ -208,7 +254,7 @@ fn program(name: &'static str, package: &str, severity: Verdict, purpose: &str) 
             name,
             severity,
             format!("not installed; needed for {purpose}"),
-            Some(&format!("apt-get install {package}")),
+            Some(&format!("`apt-get install {package}`")),
         ),
     }
 }
@@ -222,7 +268,7 @@ fn network(home: &Path, range: &SlotRange) -> Check {
     let Some(route) = report.default_route else {
         return warn(
             "no default route: sandboxes reach nothing outside".to_owned(),
-            "connect this host to a network",
+            "`ip route add default via GATEWAY`, with the address of your router",
         );
     };
     if let Some(hidden) = report.hidden_routes.first() {
@@ -235,7 +281,7 @@ fn network(home: &Path, range: &SlotRange) -> Check {
     let Some(chains) = report.blocking_chains else {
         return warn(
             "cannot tell whether a firewall is in the way".to_owned(),
-            "apt-get install nftables",
+            "`apt-get install nftables`",
         );
     };
     if !rustix::process::geteuid().is_root() {
@@ -259,13 +305,7 @@ fn network(home: &Path, range: &SlotRange) -> Check {
                     "packets of sandboxes do not leave this host: the chain `{} {} {}` drops what is forwarded",
                     chain.family, chain.table, chain.chain
                 ),
-                match (chain.table.as_str(), chain.chain.as_str()) {
-                    // Docker, and ufw through it, keep this chain for rules of others.
-                    ("filter", "FORWARD") => {
-                        "Docker or ufw set it so: `iptables -I FORWARD -i 'atl+' -j ACCEPT` and `iptables -I FORWARD -o 'atl+' -j ACCEPT`"
-                    }
-                    _ => "let packets from and to the interfaces `atl*` through it",
-                },
+                &let_through(&chain.family, &chain.table, &chain.chain),
             ),
             None if report.legacy_iptables => warn(
                 "packets of sandboxes do not leave this host: there are old iptables rules"
@@ -277,11 +317,28 @@ fn network(home: &Path, range: &SlotRange) -> Check {
                 "look at `nft list ruleset` for a rule that drops what the interfaces `atl*` send",
             ),
         },
+        // `--net full` and template builds do not work before that does.
         Err(error) => warn(
             format!("cannot try the way out: {error}"),
-            "`--net full` and template builds do not work before that does",
+            error
+                .get_ref()
+                .and_then(|cause| cause.downcast_ref::<NetworkError>())
+                .and_then(NetworkError::hint)
+                .unwrap_or("`nft list ruleset` and `dmesg | tail` say more"),
         ),
     }
+}
+
+/// What lets packets of sandboxes through a chain that drops what it does not know.
+fn let_through(family: &str, table: &str, chain: &str) -> String {
+    // Docker, and ufw through it, keep this chain for rules of others.
+    if (table, chain) == ("filter", "FORWARD") {
+        return "Docker or ufw set it so: `iptables -I FORWARD -i 'atl+' -j ACCEPT` and `iptables -I FORWARD -o 'atl+' -j ACCEPT`".to_owned();
+    }
+    let insert = |direction: &str| {
+        format!("`nft 'insert rule {family} {table} {chain} {direction} \"atl*\" accept'`")
+    };
+    format!("{} and {}", insert("iifname"), insert("oifname"))
 }
 
 /// Sends one packet through a slot of its own, as a sandbox would.
@@ -296,6 +353,7 @@ fn try_egress(home: &Path, range: &SlotRange) -> io::Result<Egress> {
         env: BTreeMap::new(),
         lifetime: None,
         attachment: Attachment::Client,
+        memory: None,
     };
     let lock = HostLock::take()?;
     let lease = lock.lease(home, crate::Tier::Container, &spec, range)?;
@@ -304,4 +362,50 @@ fn try_egress(home: &Path, range: &SlotRange) -> io::Result<Egress> {
     let tried = made.and_then(|()| egress_probe(lease.slot, range).map_err(io::Error::other));
     release(home, &lease, &Outcome::Killed)?;
     tried
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_the_command_that_adds_it() {
+        let known =
+            "#subsys_name\thierarchy\tnum_cgroups\tenabled\nmemory\t0\t1\t0\npids\t7\t1\t1\n";
+        let rows = [
+            (
+                CgroupLayout::V1,
+                vec!["pids"],
+                "`mkdir -p /sys/fs/cgroup/pids && mount -t cgroup -o pids none /sys/fs/cgroup/pids`",
+            ),
+            (
+                CgroupLayout::V1,
+                vec!["memory", "cpu", "pids"],
+                "`sed -i 's/^GRUB_CMDLINE_LINUX=\"/&cgroup_enable=memory cgroup_enable=cpu cgroup_enable=pids /' /etc/default/grub && update-grub && reboot`",
+            ),
+            (
+                CgroupLayout::V2,
+                vec!["memory"],
+                "`sed -i 's/^GRUB_CMDLINE_LINUX=\"/&cgroup_enable=memory /' /etc/default/grub && update-grub && reboot`",
+            ),
+            (
+                CgroupLayout::V2,
+                vec!["cpu", "pids"],
+                "`grep -e cpu -e pids /proc/mounts` names what holds them as version 1; `umount` it",
+            ),
+        ];
+        for (layout, missing, expected) in rows {
+            assert_eq!(
+                add_controllers(layout, &missing, known),
+                expected,
+                "{layout:?} {missing:?}"
+            );
+        }
+        let all = CgroupLayout::NEEDED;
+        assert_eq!(add_controllers(CgroupLayout::V1, &all, ""), MOUNT_CGROUPS);
+        assert_eq!(
+            let_through("inet", "own", "forward"),
+            "`nft 'insert rule inet own forward iifname \"atl*\" accept'` and `nft 'insert rule inet own forward oifname \"atl*\" accept'`"
+        );
+    }
 }

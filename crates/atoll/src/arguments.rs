@@ -125,16 +125,22 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it makes sandboxes on this host, and so first removes what is
-    /// left of others. `gc` does that itself, and says what it found.
-    pub(crate) fn makes_sandboxes(&self) -> bool {
+    /// Whether it first removes what an interrupted run left on this host: all but those that
+    /// only ask a server, which may be on another host and has a home that it keeps in order
+    /// itself, and `gc`, which does that too and says what it found.
+    pub(crate) fn cleans_up(&self) -> bool {
         match self {
             Self::Shell(shell) => shell.running.is_none(),
             Self::Run(_)
             | Self::Repl(_)
             | Self::Serve(_)
             | Self::Mcp(_)
+            | Self::Tools(_)
+            | Self::Env(_)
+            | Self::Stop(_)
             | Self::Template(_)
+            | Self::Key(_)
+            | Self::Ca(_)
             | Self::Doctor(_)
             | Self::Selftest(_)
             | Self::Completions { .. } => true,
@@ -152,11 +158,6 @@ impl Command {
             | Self::Snapshot(_)
             | Self::Fork(_)
             | Self::Pool(_)
-            | Self::Env(_)
-            | Self::Tools(_)
-            | Self::Stop(_)
-            | Self::Ca(_)
-            | Self::Key(_)
             | Self::Gc(_) => false,
         }
     }
@@ -439,6 +440,10 @@ pub(crate) enum TemplateCommand {
     /// Build a template from a spec file, or one of the built-in ones by name.
     Build(BuildArguments),
     /// List templates.
+    #[command(after_help = "\
+Examples:
+  atoll template list
+  atoll template list --json")]
     #[command(alias = "ls")]
     List {
         /// Print a JSON array.
@@ -446,11 +451,17 @@ pub(crate) enum TemplateCommand {
         json: bool,
     },
     /// Show everything about one template.
+    #[command(after_help = "\
+Example:
+  atoll template inspect base                  a JSON object")]
     Inspect {
         /// Its name.
         name: String,
     },
     /// Remove a template and the layers that no other one uses.
+    #[command(after_help = "\
+Example:
+  atoll template rm data-science")]
     #[command(alias = "remove")]
     Rm {
         /// Its name.
@@ -463,6 +474,10 @@ pub(crate) enum KeyCommand {
     /// Make a key and print it, this once.
     Create(KeyCreateArguments),
     /// List keys.
+    #[command(after_help = "\
+Examples:
+  atoll key list
+  atoll key list --tenant build --json")]
     #[command(alias = "ls")]
     List {
         /// Only those of this tenant.
@@ -474,11 +489,18 @@ pub(crate) enum KeyCommand {
         json: bool,
     },
     /// End a key, its tokens and what it has open, at once.
+    #[command(after_help = "\
+Example:
+  atoll key revoke ci")]
     Revoke {
         /// Its id, or its name if no other active key has it.
         key: String,
     },
     /// Make a key in the place of another and print it, this once.
+    #[command(after_help = "\
+Examples:
+  atoll key rotate ci                          the old one works for another hour
+  atoll key rotate ci --grace 0                and ends now")]
     Rotate {
         /// Id of the old key, or its name if no other active key has it.
         key: String,
@@ -548,6 +570,13 @@ pub(crate) struct BuildArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status:
+  0 if sandboxes can be made here, 1 if something that they need is missing.
+
+Examples:
+  atoll doctor
+  atoll doctor --json")]
 pub(crate) struct DoctorArguments {
     /// Print a JSON array of checks.
     #[arg(long)]
@@ -620,6 +649,11 @@ pub(crate) struct SelftestArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll gc --dry-run                           what would be removed
+  atoll gc
+  atoll gc --older-than 24h")]
 pub(crate) struct GcArguments {
     /// Say what would be removed, and remove nothing.
     #[arg(long)]
@@ -642,6 +676,50 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// Every command that does something itself, with the words that lead to it.
+    fn leaves(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
+        let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+        let below: Vec<_> = shown
+            .flat_map(|one| leaves(one, &format!("{path} {}", one.get_name())))
+            .collect();
+        if below.is_empty() {
+            vec![(path.to_owned(), command.clone())]
+        } else {
+            below
+        }
+    }
+
+    #[test]
+    fn every_command_shows_an_example_that_it_understands() {
+        let root = Arguments::command();
+        let leaves = leaves(&root, "atoll");
+        assert!(leaves.len() > 30, "{}", leaves.len());
+        for (path, mut command) in leaves {
+            let help = command.render_help().to_string();
+            let (_, examples) = help
+                .split_once("Example:\n")
+                .or_else(|| help.split_once("Examples:\n"))
+                .unwrap_or_else(|| panic!("`{path}` shows no example: {help}"));
+            assert!(
+                examples.contains(&path),
+                "`{path}` shows others: {examples}"
+            );
+            // What follows two spaces is said about the example; quotes and pipes are the shell's.
+            let own = examples
+                .lines()
+                .filter(|line| line.starts_with(&format!("  {path}")));
+            for line in own {
+                let line = line.trim_start().replace("$ID", "NAME");
+                let typed = line.split("  ").next().unwrap_or_default();
+                if typed.contains(['"', '\'', '$', '|', '<', '>']) {
+                    continue;
+                }
+                let parsed = Arguments::try_parse_from(typed.split_whitespace());
+                assert!(parsed.is_ok(), "`{typed}`: {:?}", parsed.err());
+            }
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return Some("correct the spec file and build again".to_owned());
     }
     if let Some(error) = cause.downcast_ref::<BuildError>() {
-        return by_build(error).map(str::to_owned);
+        return by_build(error);
     }
     if let Some(GuestError::Refused { status, .. }) = cause.downcast_ref() {
         return by_guest(*status).map(str::to_owned);
@@ -93,6 +93,7 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         CreateError::Host {
             hint: Some(hint), ..
         } => Some(hint.clone()),
+        CreateError::Refused { hint, .. } => Some(hint.clone()),
         CreateError::Limits(_) => Some("choose a value within the range".to_owned()),
         CreateError::Network(_) => Some("docs/network.md says what can be opened".to_owned()),
         CreateError::Host { hint: None, .. } | CreateError::Monitor(_) => {
@@ -101,15 +102,17 @@ fn given(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
 }
 
-fn by_build(error: &BuildError) -> Option<&'static str> {
-    Some(match error {
+fn by_build(error: &BuildError) -> Option<String> {
+    let hint = match error {
         BuildError::NoParent(_) => "`atoll template list` shows the templates of this home",
         BuildError::NeedsNetwork(_) => "build it without --offline",
         BuildError::Spec(_) => "correct the spec file and build again",
+        BuildError::Source(error) => error.hint()?,
         BuildError::Context { .. } => "copy steps take files from the directory of the spec only",
         BuildError::Step { .. } => "correct the step and build again; those before it are kept",
         _ => return None,
-    })
+    };
+    Some(hint.to_owned())
 }
 
 /// Advice for what the guest refused, by the status of its answer.

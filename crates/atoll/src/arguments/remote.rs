@@ -200,6 +200,10 @@ pub(crate) struct CpArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll kill $ID
+  atoll kill --all")]
 pub(crate) struct KillArguments {
     /// The sandboxes.
     #[arg(required_unless_present = "all", value_name = "SANDBOX")]
@@ -257,6 +261,10 @@ Examples:
         json: bool,
     },
     /// List snapshots, the newest first.
+    #[command(after_help = "\
+Examples:
+  atoll snapshot list
+  atoll snapshot list --name work --json")]
     List {
         /// Only those of this sandbox.
         #[arg(long, value_name = "SANDBOX")]
@@ -307,6 +315,10 @@ pub(crate) struct ForkArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  atoll inspect $ID
+  atoll inspect $ID --json")]
 pub(crate) struct InspectArguments {
     /// The sandbox.
     pub(crate) sandbox: String,

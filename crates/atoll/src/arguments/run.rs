@@ -9,6 +9,9 @@ use super::{Language, SandboxArguments};
 use crate::failure::Hinted;
 use crate::quantity::{bytes, duration};
 
+/// What a sandbox may live beyond the timeout of its program: copying in, cleaning up.
+const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
@@ -99,6 +102,11 @@ impl RunArguments {
             .filter(|path| path.extension().is_some_and(|kind| kind == "ipynb"))
     }
 
+    /// How long the sandbox lives, whoever watches.
+    pub(crate) fn lifetime(&self) -> Duration {
+        self.timeout.saturating_add(LIFETIME_MARGIN)
+    }
+
     /// Refuses options that say nothing about what is to be run.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let is_notebook = self.notebook().is_some();
@@ -122,5 +130,24 @@ impl RunArguments {
             return Ok(());
         };
         Err(Hinted::error(what, hint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+
+    #[test]
+    fn a_run_lives_five_minutes_longer_than_its_program_may() {
+        for (timeout, lifetime) in [(vec![], 600), (vec!["--timeout", "10s"], 310)] {
+            let line = [vec!["atoll", "run", "program.py"], timeout].concat();
+            let Command::Run(run) = Arguments::try_parse_from(line).unwrap().command else {
+                panic!("it is a run");
+            };
+            assert_eq!(run.lifetime(), Duration::from_secs(lifetime));
+        }
     }
 }

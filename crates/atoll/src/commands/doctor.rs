@@ -13,6 +13,9 @@ use crate::failure;
 use crate::home::Home;
 use crate::terminal;
 
+/// What installs gVisor: Debian 12 has it in its backports, later releases among their packages.
+const INSTALL_RUNSC: &str = "on Debian 12 `sed '/^$/q;s/^Suites:.*/Suites: bookworm-backports/' /etc/apt/sources.list.d/debian.sources > /etc/apt/sources.list.d/backports.sources` (or the same for a line of /etc/apt/sources.list), then `apt-get update && apt-get install runsc`";
+
 /// Names of the lines about tiers, the weakest first.
 const TIERS: [&str; 3] = ["container tier", "gvisor tier", "microvm tier"];
 
@@ -81,9 +84,13 @@ async fn try_tiers(home: &Home) -> Vec<Check> {
         Ok(None) => untried(
             Verdict::Warning,
             "not tried: the template `base` is not built yet".to_owned(),
-            Some("atoll template build base"),
+            Some("`atoll template build base`"),
         ),
-        Err(error) => untried(Verdict::Failed, format!("{error:#}"), None),
+        Err(error) => {
+            let fix = failure::hint(&error);
+            let fix = fix.as_deref().unwrap_or("`atoll template build base`");
+            untried(Verdict::Failed, format!("{error:#}"), Some(fix))
+        }
         Ok(Some((_held, layers, user))) => vec![
             container(home, &layers, &user).await,
             gvisor(home, &layers, &user).await,
@@ -107,7 +114,15 @@ async fn container(home: &Home, layers: &[PathBuf], user: &str) -> Check {
     };
     match probe(&runtime, layers, user).await {
         Ok(time) => finding(TIERS[0], Verdict::Ok, ran_in(time.as_millis()), None),
-        Err(failure) => finding(TIERS[0], Verdict::Failed, failure.to_string(), None),
+        Err(failure) => finding(
+            TIERS[0],
+            Verdict::Failed,
+            failure.to_string(),
+            Some(format!(
+                "`tail {}/monitor.log` and `dmesg | tail` have what was seen on the way",
+                home.path().display()
+            )),
+        ),
     }
 }
 
@@ -128,7 +143,11 @@ async fn gvisor(home: &Home, layers: &[PathBuf], user: &str) -> Check {
                 Verdict::Warning
             },
             reason,
-            Some("install runsc 20240729 or later (Debian 12: from bookworm-backports)".to_owned()),
+            Some(if home.runsc().is_some() {
+                format!("`runsc --version` should say 20240729 or later; {INSTALL_RUNSC}")
+            } else {
+                INSTALL_RUNSC.to_owned()
+            }),
         ),
     }
 }

@@ -191,7 +191,12 @@ fn space_below(path: &Path) -> u64 {
 fn stale_files(home: &Home, age: Duration) -> anyhow::Result<Vec<PathBuf>> {
     let guest = home.engine_config()?.guest;
     let mut stale = entries_of(&home.guests())?;
-    stale.retain(|path| *path != guest);
+    let snapshots = TemplateCatalog::open(home.path())?.snapshots()?;
+    let memory = snapshots
+        .iter()
+        .filter_map(|one| one.template.memory.as_ref());
+    let needed: Vec<&Path> = memory.map(|memory| memory.image.guest()).collect();
+    stale.retain(|path| *path != guest && !needed.contains(&path.as_path()));
     let limit = SystemTime::now().checked_sub(age);
     let is_old = |path: &PathBuf| {
         let modified = fs::metadata(path).and_then(|metadata| metadata.modified());

@@ -84,6 +84,7 @@ pub(crate) async fn open(
         env: BTreeMap::new(),
         lifetime: Some(lifetime),
         attachment: Attachment::Client,
+        memory: None,
     };
     let init = InitRequest {
         env_vars: Some(variables),

@@ -34,7 +34,7 @@ use crate::home::Home;
 
 /// Runs the command that was typed.
 pub(crate) fn dispatch(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    if arguments.command.makes_sandboxes() {
+    if arguments.command.cleans_up() {
         clean_up();
     }
     match arguments.command {

@@ -19,8 +19,6 @@ use crate::arguments::RunArguments;
 use crate::failure;
 use crate::home::Home;
 
-/// What a sandbox may live beyond the timeout of its program: copying in, cleaning up.
-pub(super) const LIFETIME_MARGIN: Duration = Duration::from_secs(300);
 /// How much output `--json` keeps of each stream.
 const JSON_OUTPUT_LIMIT: usize = 8 * 1024 * 1024;
 
@@ -50,10 +48,9 @@ pub(crate) async fn run(home: &Home, arguments: &RunArguments) -> anyhow::Result
     if arguments.rich {
         return run_rich::run(home, arguments, &program).await;
     }
-    let lifetime = arguments.timeout + LIFETIME_MARGIN;
     let mut interrupted = Interruption::listen()?;
     let opened = tokio::select! {
-        opened = inputs::open(home, &arguments.sandbox, DEFAULT_TEMPLATE, lifetime) => opened?,
+        opened = inputs::open(home, &arguments.sandbox, DEFAULT_TEMPLATE, arguments.lifetime()) => opened?,
         // The monitor notices that its client is gone and removes what it made.
         code = interrupted.next() => return Ok(code),
     };

@@ -16,7 +16,6 @@ use serde::Serialize;
 
 use super::inputs::{self, DEFAULT_CELL_TEMPLATE, Opened};
 use super::interruption::Interruption;
-use super::run::LIFETIME_MARGIN;
 use super::run_rich::{close, explain, outcome, status};
 use crate::arguments::RunArguments;
 use crate::cells::{Budget, CellEnd, ErrorReport, Followed, Language, follow, show_error};
@@ -83,10 +82,9 @@ pub(super) async fn run(
     let notebook =
         Notebook::parse(file.text().to_owned()).map_err(|error| unreadable(path, &error))?;
     let target = target(arguments)?;
-    let lifetime = arguments.timeout + LIFETIME_MARGIN;
     let mut interrupted = Interruption::listen()?;
     let opened = tokio::select! {
-        opened = inputs::open(home, &arguments.sandbox, DEFAULT_CELL_TEMPLATE, lifetime) => opened?,
+        opened = inputs::open(home, &arguments.sandbox, DEFAULT_CELL_TEMPLATE, arguments.lifetime()) => opened?,
         // The monitor notices that its client is gone and removes what it made.
         code = interrupted.next() => return Ok(code),
     };

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::inputs::{self, DEFAULT_CELL_TEMPLATE, Opened};
 use super::interruption::Interruption;
 use super::program::Program;
-use super::run::{LIFETIME_MARGIN, hint};
+use super::run::hint;
 use crate::arguments::RunArguments;
 use crate::cells::{
     Budget, CellEnd, ErrorReport, Followed, Gallery, Report, Screen, follow, show_error,
@@ -60,10 +60,9 @@ pub(super) async fn run(
     program: &Program,
 ) -> anyhow::Result<ExitCode> {
     let mut gallery = Gallery::open(arguments.output.as_deref())?;
-    let lifetime = arguments.timeout + LIFETIME_MARGIN;
     let mut interrupted = Interruption::listen()?;
     let opened = tokio::select! {
-        opened = inputs::open(home, &arguments.sandbox, DEFAULT_CELL_TEMPLATE, lifetime) => opened?,
+        opened = inputs::open(home, &arguments.sandbox, DEFAULT_CELL_TEMPLATE, arguments.lifetime()) => opened?,
         // The monitor notices that its client is gone and removes what it made.
         code = interrupted.next() => return Ok(code),
     };

@@ -459,3 +459,65 @@ fn a_template_is_not_removed_under_a_build() {
     });
     assert_eq!(names(&home), ["base"]);
 }
+
+/// A host without a network: no mirror, no name server, not even a loopback that is up.
+const UNPLUGGED: [&str; 2] = ["unshare", "--net"];
+
+#[test]
+fn a_mirror_out_of_reach_leads_to_the_way_without_one() {
+    let home = home_for_builds();
+    let failed = home
+        .atoll(["template", "build", "base"])
+        .through(UNPLUGGED)
+        .finish();
+    assert_eq!(failed.code, 125, "{failed:#?}");
+    assert!(
+        failed
+            .stderr
+            .contains("error: cannot make the first layer: `mmdebstrap` failed"),
+        "{failed:#?}"
+    );
+    let hints: Vec<&str> = failed
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("hint: "))
+        .collect();
+    assert_eq!(hints.len(), 1, "{failed:#?}");
+    assert!(
+        hints[0].contains("template build base --offline"),
+        "{hints:?}"
+    );
+    assert_eq!(
+        home.python("print(6*7)"),
+        Finished::printed("42\n"),
+        "the template of before is as it was"
+    );
+}
+
+#[test]
+#[ignore = "long: copies hundreds of megabytes of packages"]
+fn a_host_without_a_network_builds_a_template_that_works() {
+    let home = TestHome::empty();
+    let unplugged = |arguments: &[&str]| home.atoll(arguments).through(UNPLUGGED).finish();
+    let built = unplugged(&["template", "build", "base", "--offline"]);
+    assert_eq!(
+        (built.code, built.stdout.as_str()),
+        (0, "base\n"),
+        "{built:#?}"
+    );
+    let run = |language: &str, text: &str| unplugged(&["run", "--lang", language, "-c", text]);
+    assert_eq!(
+        run("python", "import json, ssl; print(json.dumps(6 * 7))"),
+        Finished::printed("42\n")
+    );
+    assert_eq!(
+        run("bash", "id -un; pwd; echo made > file; cat file"),
+        Finished::printed("user\n/home/user\nmade\n")
+    );
+    // What the host lacks, the template lacks.
+    if std::path::Path::new("/usr/bin/sudo").exists() {
+        assert_eq!(run("bash", "sudo id -u"), Finished::printed("0\n"));
+    }
+    let inspected = home.run(["template", "inspect", "base"]).json();
+    assert_eq!(inspected["user"], "user", "{inspected:#}");
+}

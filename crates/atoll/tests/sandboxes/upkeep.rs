@@ -58,8 +58,14 @@ fn doctor_names_what_is_missing_and_how_to_add_it() {
     let private = ["unshare", "--mount", "--propagation", "private"];
     let hidden = |what: &str, then: &str| format!("{what} && exec \"$0\" {then}");
     let no_cgroups = "mount -t tmpfs none /sys/fs/cgroup";
+    let no_pids = "if [ -d /sys/fs/cgroup/pids ]; then mount -t tmpfs none /sys/fs/cgroup/pids; else
+mount -t tmpfs none /mnt && echo cpu memory > /mnt/controllers && mount --bind /mnt/controllers /sys/fs/cgroup/cgroup.controllers; fi";
     let no_loop = "mount -t tmpfs none /dev";
-    for (hide, name) in [(no_cgroups, "cgroups"), (no_loop, "loop devices")] {
+    for (hide, name, command) in [
+        (no_cgroups, "cgroups", "mount -t cgroup2 none "),
+        (no_pids, "cgroups", "mount"),
+        (no_loop, "loop devices", "modprobe loop"),
+    ] {
         let finished = doctor(&private, &hidden(hide, "doctor --json"));
         assert_eq!(finished.code, 1, "{finished:#?}");
         let report = finished.json();
@@ -70,10 +76,7 @@ fn doctor_names_what_is_missing_and_how_to_add_it() {
             .find(|check| check["name"] == name)
             .unwrap();
         assert_eq!(check["verdict"], "failed", "{check}");
-        assert!(
-            check["fix"].as_str().is_some_and(|fix| !fix.is_empty()),
-            "{check}"
-        );
+        assert!(is_command(&check["fix"], command), "{check}");
         let shown = doctor(&private, &hidden(hide, "doctor"));
         assert_eq!(shown.code, 1);
         assert!(
@@ -85,6 +88,7 @@ fn doctor_names_what_is_missing_and_how_to_add_it() {
             "{shown:#?}"
         );
     }
+    doctor_names_programs_that_are_not_installed(&home);
     let open = tempfile::Builder::new()
         .prefix("atoll-open-")
         .tempdir_in("/tmp")
@@ -109,6 +113,48 @@ fn doctor_names_what_is_missing_and_how_to_add_it() {
     assert!(
         checks(&finished).contains(&("root".to_owned(), "failed".to_owned())),
         "{finished:#?}"
+    );
+}
+
+/// Whether a hint shows a command, between backticks, that begins or goes on with `wanted`.
+fn is_command(fix: &Value, wanted: &str) -> bool {
+    let fix = fix.as_str().unwrap_or_default();
+    fix.split('`')
+        .skip(1)
+        .step_by(2)
+        .any(|command| command.contains(wanted))
+}
+
+fn doctor_names_programs_that_are_not_installed(home: &TestHome) {
+    let check = |finished: &Finished, name: &str| {
+        let report = finished.json();
+        let checks = report.as_array().unwrap().iter();
+        let mut found = checks.filter(|check| check["name"] == name);
+        found.next().unwrap_or(&Value::Null).clone()
+    };
+    let nowhere = tempfile::tempdir().unwrap();
+    let doctor = || home.atoll(["doctor", "--json"]);
+    let bare = doctor().env("PATH", nowhere.path()).finish();
+    assert_eq!(bare.code, 1, "{bare:#?}");
+    for (name, verdict, package) in [
+        ("mkfs.ext4", "failed", "e2fsprogs"),
+        ("nft", "warning", "nftables"),
+        ("mmdebstrap", "warning", "mmdebstrap"),
+    ] {
+        let found = check(&bare, name);
+        assert_eq!(found["verdict"], verdict, "{found}");
+        let command = format!("apt-get install {package}");
+        assert!(is_command(&found["fix"], &command), "{found}");
+    }
+    // Sandboxes can be made without gVisor, so the rest is tried, and well.
+    let without = doctor().env("ATOLL_RUNSC", "runsc-of-nowhere").finish();
+    assert_eq!(without.code, 0, "{without:#?}");
+    let found = check(&without, "gvisor tier");
+    assert_eq!(found["verdict"], "warning", "{found}");
+    assert_eq!(found["detail"], "`runsc` is not installed", "{found}");
+    assert!(
+        is_command(&found["fix"], "apt-get update && apt-get install runsc"),
+        "{found}"
     );
 }
 
@@ -302,11 +348,8 @@ fn help_says_what_and_shows_examples() {
             vec!["completions", "--help"],
             "Example:\n  atoll completions bash",
         ),
-        (
-            vec!["doctor", "--help"],
-            "Tell what isolation this host offers",
-        ),
-        (vec!["gc", "--help"], "Remove what is not needed any more"),
+        (vec!["doctor", "--help"], "Examples:\n  atoll doctor"),
+        (vec!["gc", "--help"], "Examples:\n  atoll gc --dry-run"),
     ] {
         let finished = home.run(&command);
         assert_eq!(

@@ -64,7 +64,7 @@ impl Plan {
             what: what.to_owned(),
             hint: hint.to_owned(),
         };
-        let offline = "build it from the host's own packages instead: `from = \"host\"`";
+        let offline = "build it from the host's own packages instead: `atoll template build base --offline`, or `from = \"host\"` in a spec";
         let release = fs::read_to_string("/etc/os-release")
             .ok()
             .and_then(|text| Release::parse(&text));
@@ -78,7 +78,7 @@ impl Plan {
             );
             return Err(host(
                 &what,
-                "add the distribution's own source, or use `from = \"host\"`",
+                "add the distribution's own source, or build `base` with --offline (in a spec: `from = \"host\"`)",
             ));
         }
         let mut packages = source.packages.clone();
@@ -115,7 +115,7 @@ impl Plan {
             .map_err(|source| match source.kind() {
                 std::io::ErrorKind::NotFound => SourceError::Host {
                     what: format!("`{PROGRAM}` is not installed"),
-                    hint: format!("apt-get install {PROGRAM}, or use `from = \"host\"`"),
+                    hint: format!("`apt-get install {PROGRAM}`, or build `base` with --offline (in a spec: `from = \"host\"`)"),
                 },
                 _ => SourceError::Program {
                     program: PROGRAM,

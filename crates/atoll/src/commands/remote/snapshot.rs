@@ -48,9 +48,15 @@ pub(crate) async fn snapshot(home: &Home, command: &SnapshotCommand) -> anyhow::
                 return Ok(ExitCode::SUCCESS);
             }
             let mut table = terminal::table();
-            table.set_header(["SNAPSHOT", "NAME"]);
+            table.set_header(["SNAPSHOT", "NAME", "HOLDS"]);
             for one in &found {
-                table.add_row([harmless(&one.snapshot_id), harmless(&one.names.join(" "))]);
+                let holds = if one.has_memory {
+                    "memory, files"
+                } else {
+                    "files"
+                };
+                let (id, names) = (&one.snapshot_id, one.names.join(" "));
+                table.add_row([harmless(id), harmless(&names), holds.into()]);
             }
             println!("{table}");
         }
