@@ -3,11 +3,13 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_engine::{
-    CreateError, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec, Stats, Still,
+    CreateError, Memory, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError, SandboxSpec,
+    Stats, Still,
 };
 use atoll_guest_client::{GuestClient, GuestError, InitRequest};
 use atoll_protocol::Warmth;
@@ -41,6 +43,14 @@ pub enum OpenError {
     Host(#[from] io::Error),
 }
 
+/// What opens a guest to the host.
+pub(crate) struct Tokens {
+    /// What it knows already, where it goes on from memory.
+    pub(crate) known: Option<String>,
+    /// What it is told.
+    pub(crate) new: String,
+}
+
 /// A running sandbox and the client of its guest.
 #[derive(Clone)]
 pub struct LiveSandbox {
@@ -58,23 +68,27 @@ impl LiveSandbox {
         spec: SandboxSpec,
         init: InitRequest,
     ) -> Result<Self, OpenError> {
-        Self::open_with_token(runtime, spec, init, random_token()?).await
+        let tokens = Tokens {
+            known: None,
+            new: random_token()?,
+        };
+        Self::open_with_tokens(runtime, spec, init, tokens).await
     }
 
-    /// The same with a secret that the caller made, and knows again after a restart.
+    /// The same with secrets that the caller made, and knows again after a restart.
     ///
     /// # Errors
     /// As for [`LiveSandbox::open`].
-    pub async fn open_with_token(
+    pub(crate) async fn open_with_tokens(
         runtime: Arc<dyn Runtime>,
         spec: SandboxSpec,
         init: InitRequest,
-        token: String,
+        Tokens { known, new }: Tokens,
     ) -> Result<Self, OpenError> {
         let sandbox = blocking(move || runtime.create(&spec)).await??;
-        let live = Self::known(sandbox, token.clone());
+        let live = Self::known(sandbox, known.unwrap_or_else(|| new.clone()));
         let init = InitRequest {
-            access_token: Some(token),
+            access_token: Some(new.clone()),
             ..init
         };
         match async {
@@ -83,7 +97,7 @@ impl LiveSandbox {
         }
         .await
         {
-            Ok(()) => Ok(live),
+            Ok(()) => Ok(Self::of(live.sandbox, new)),
             Err(source) => {
                 let ending = match live.destroy().await {
                     Ok(outcome) => outcome.to_string(),
@@ -117,7 +131,10 @@ impl LiveSandbox {
     /// A sandbox that runs already, and whose guest knows `token`.
     #[must_use]
     pub fn known(sandbox: Box<dyn Sandbox>, token: String) -> Self {
-        let sandbox: Arc<dyn Sandbox> = Arc::from(sandbox);
+        Self::of(Arc::from(sandbox), token)
+    }
+
+    fn of(sandbox: Arc<dyn Sandbox>, token: String) -> Self {
         let dialed = Arc::clone(&sandbox);
         let dial = Arc::new(move |port: u16| -> io::Result<TcpStream> { dialed.dial(port) });
         Self {
@@ -144,6 +161,14 @@ impl LiveSandbox {
     /// When the sandbox is gone.
     pub async fn stats(&self) -> Result<Stats, SandboxError> {
         self.ask(|sandbox| sandbox.stats()).await
+    }
+
+    /// What of that an execution is judged by, in less time; see [`Sandbox::counters`].
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub async fn counters(&self) -> Result<Stats, SandboxError> {
+        self.ask(|sandbox| sandbox.counters()).await
     }
 
     /// Puts `policy` in place of what it could reach so far.
@@ -201,6 +226,19 @@ impl LiveSandbox {
     /// When the sandbox is gone, or that cannot be done; then it runs on.
     pub async fn checkpoint(&self) -> Result<(), SandboxError> {
         self.ask(|sandbox| sandbox.checkpoint()).await
+    }
+
+    /// Writes its memory into `directory`, and lets it run on; see [`Sandbox::write_memory`].
+    ///
+    /// # Errors
+    /// When the sandbox is gone, or that cannot be done; then it runs on.
+    pub async fn write_memory(&self, directory: PathBuf) -> Result<Memory, SandboxError> {
+        let written = self
+            .ask(move |sandbox| sandbox.write_memory(&directory))
+            .await;
+        // Its connections to the outside are broken.
+        self.guest.close_idle();
+        written
     }
 
     /// Forgets what was kept of its memory; see [`Sandbox::settle`].

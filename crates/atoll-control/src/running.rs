@@ -15,6 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use atoll_engine::{Limits, SandboxId};
 use atoll_store::db::TenantId;
 use serde::Deserialize;
+use tokio::sync::watch;
 
 use crate::LiveSandbox;
 
@@ -116,6 +117,11 @@ enum Presence {
         /// When traffic may wake it up.
         wake: Option<Wake>,
     },
+    /// It runs, and holds still for a moment: whoever comes waits.
+    Held {
+        sandbox: Arc<Running>,
+        released: watch::Receiver<bool>,
+    },
 }
 
 /// All sandboxes that run right now, by name.
@@ -130,11 +136,24 @@ impl RunningSandboxes {
     pub fn get(&self, id: &str) -> Option<Arc<Running>> {
         match self.read().get(id)? {
             Presence::Awake(sandbox) => Some(Arc::clone(sandbox)),
-            Presence::Asleep { .. } => None,
+            Presence::Asleep { .. } | Presence::Held { .. } => None,
         }
     }
 
-    /// The sandbox of that name, if it is paused and traffic may wake it up.
+    /// The same, and one that only holds still for a moment: then that is waited for.
+    pub(crate) async fn reached(&self, id: &str) -> Option<Arc<Running>> {
+        let mut released = match self.read().get(id)? {
+            Presence::Awake(sandbox) => return Some(Arc::clone(sandbox)),
+            Presence::Asleep { .. } => return None,
+            Presence::Held { released, .. } => released.clone(),
+        };
+        // Whoever held it and is gone without a word has ended it.
+        released.wait_for(|released| *released).await.ok()?;
+        self.get(id)
+    }
+
+    /// The sandbox of that name, if it is paused and traffic may wake it up, or has to be
+    /// waited for.
     #[must_use]
     pub fn asleep(&self, id: &str) -> Option<Asleep> {
         match self.read().get(id)? {
@@ -145,6 +164,17 @@ impl RunningSandboxes {
                 sandbox: Arc::clone(sandbox),
                 wake: Arc::clone(wake),
             }),
+            Presence::Held { sandbox, released } => {
+                let released = released.clone();
+                let wait: Wake = Arc::new(move || {
+                    let mut released = released.clone();
+                    Box::pin(async move { released.wait_for(|released| *released).await.is_ok() })
+                });
+                Some(Asleep {
+                    sandbox: Arc::clone(sandbox),
+                    wake: wait,
+                })
+            }
             Presence::Awake(_) | Presence::Asleep { wake: None, .. } => None,
         }
     }
@@ -152,9 +182,9 @@ impl RunningSandboxes {
     /// The sandbox of that name, awake or asleep.
     pub(crate) fn known(&self, id: &str) -> Option<Arc<Running>> {
         match self.read().get(id)? {
-            Presence::Awake(sandbox) | Presence::Asleep { sandbox, .. } => {
-                Some(Arc::clone(sandbox))
-            }
+            Presence::Awake(sandbox)
+            | Presence::Asleep { sandbox, .. }
+            | Presence::Held { sandbox, .. } => Some(Arc::clone(sandbox)),
         }
     }
 
@@ -167,6 +197,12 @@ impl RunningSandboxes {
     pub(crate) fn lay_down(&self, sandbox: Arc<Running>, wake: Option<Wake>) {
         let id = sandbox.id.as_str().to_owned();
         self.put(id, Presence::Asleep { sandbox, wake });
+    }
+
+    /// Lets nobody reach `sandbox` until `released` says so, and somebody has inserted it again.
+    pub(crate) fn hold(&self, sandbox: Arc<Running>, released: watch::Receiver<bool>) {
+        let id = sandbox.id.as_str().to_owned();
+        self.put(id, Presence::Held { sandbox, released });
     }
 
     /// Lets nobody new in.

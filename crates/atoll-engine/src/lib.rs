@@ -16,6 +16,7 @@ mod housekeeping;
 mod id;
 mod lease;
 mod limits;
+mod memory;
 mod monitor;
 mod monitored;
 mod network;
@@ -41,6 +42,7 @@ pub use housekeeping::{
 };
 pub use id::{InvalidSandboxId, SandboxId};
 pub use limits::{Limits, LimitsError, Outcome, open_files_ceiling};
+pub use memory::Memory;
 pub use monitor::run as run_monitor;
 pub use monitored::MonitoredRuntime;
 pub use network::{

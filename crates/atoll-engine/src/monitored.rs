@@ -25,7 +25,7 @@ use crate::reconcile::reconcile_one;
 use crate::record::Records;
 use crate::runtime::Stats;
 use crate::{
-    Attachment, CreateError, Dial, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
+    Attachment, CreateError, Dial, Memory, NetworkPolicy, Outcome, Runtime, Sandbox, SandboxError,
     SandboxId, SandboxSpec, Still, Tier, open_files_ceiling,
 };
 
@@ -35,6 +35,8 @@ const CREATE_BOUND: Duration = Duration::from_secs(60);
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
 /// Ending all processes, and booting again; writing memory to disk and reading it back.
 const SUSPENSION_BOUND: Duration = Duration::from_secs(180);
+/// Writing memory for others, with all the bounds of its steps, and waiting for the disk.
+const WRITE_MEMORY_BOUND: Duration = Duration::from_secs(300);
 /// A monitor that has answered has nothing left to do but to exit.
 const FAREWELL_BOUND: Duration = Duration::from_secs(5);
 /// Pause between two looks at a record that is being written.
@@ -110,17 +112,22 @@ impl Runtime for MonitoredRuntime {
         spec.limits.validate()?;
         spec.network.validate()?;
         refuse_what_the_tier_lacks(self.tier, spec)?;
+        if let Some(memory) = &spec.memory {
+            let checked = memory.check(self.tier, &self.config, spec);
+            checked.map_err(|unfit| CreateError::Refused {
+                what: unfit.what,
+                hint: unfit.hint.to_owned(),
+            })?;
+        }
         let ceiling = open_files_ceiling();
         if spec.limits.open_files > ceiling {
-            return Err(CreateError::Host {
+            return Err(CreateError::Refused {
                 what: format!(
                     "{} open files are more than this host allows ({ceiling})",
                     spec.limits.open_files
                 ),
-                hint: Some(
-                    "ask for fewer, or raise the hard limit (`ulimit -Hn`) of the caller"
-                        .to_owned(),
-                ),
+                hint: "ask for fewer, or raise the hard limit (`ulimit -Hn`) of the caller"
+                    .to_owned(),
             });
         }
         let mut monitor = self
@@ -172,40 +179,44 @@ impl Runtime for MonitoredRuntime {
 
 /// A limit that a tier cannot enforce is refused, and not quietly dropped.
 fn refuse_what_the_tier_lacks(tier: Tier, spec: &SandboxSpec) -> Result<(), CreateError> {
-    match (tier, spec.limits.inodes) {
-        (Tier::Gvisor, Some(_)) => Err(CreateError::Host {
-            what: "the gvisor tier cannot limit the number of files and directories: they are kept in the sandbox's memory".to_owned(),
-            hint: Some("leave the limit of inodes out (memory bounds them), or choose `--isolation container`".to_owned()),
-        }),
-        (Tier::Gvisor, None) if spec.limits.cpu_millis < GVISOR_CPU_MILLIS_MIN => {
-            Err(CreateError::Host {
-                what: format!(
-                    "{}m CPUs are too few for the gvisor tier, whose own kernel needs some",
-                    spec.limits.cpu_millis
-                ),
-                hint: Some(format!(
-                    "allow at least {GVISOR_CPU_MILLIS_MIN}m CPUs, or choose `--isolation container`"
-                )),
-            })
-        }
-        (Tier::Microvm, _) => Err(CreateError::Host {
-            what: "the microvm tier is not part of this version of Atoll".to_owned(),
-            hint: Some("choose `--isolation gvisor` or `--isolation container`".to_owned()),
-        }),
-        _ => Ok(()),
-    }
+    let (what, hint) = match (tier, spec.limits.inodes) {
+        (Tier::Gvisor, Some(_)) => (
+            "the gvisor tier cannot limit the number of files and directories: they are kept in the sandbox's memory".to_owned(),
+            "leave the limit of inodes out (memory bounds them), or choose `--isolation container`".to_owned(),
+        ),
+        (Tier::Gvisor, None) if spec.limits.cpu_millis < GVISOR_CPU_MILLIS_MIN => (
+            format!(
+                "{}m CPUs are too few for the gvisor tier, whose own kernel needs some",
+                spec.limits.cpu_millis
+            ),
+            format!(
+                "allow at least {GVISOR_CPU_MILLIS_MIN}m CPUs, or choose `--isolation container`"
+            ),
+        ),
+        (Tier::Microvm, _) => (
+            "the microvm tier is not part of this version of Atoll".to_owned(),
+            "choose `--isolation gvisor` or `--isolation container`".to_owned(),
+        ),
+        _ => return Ok(()),
+    };
+    Err(CreateError::Refused { what, hint })
 }
 
 /// Sends the request and waits for the report.
 fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report, ChildStdin)> {
+    // One that goes on from memory reads all of that first.
+    let bound = match request.spec.memory {
+        Some(_) => SUSPENSION_BOUND,
+        None => CREATE_BOUND,
+    };
     let (Some(mut input), Some(output)) = (monitor.stdin.take(), monitor.stdout.take()) else {
         return Err(io::Error::other("the monitor has no pipes"));
     };
     let mut line = serde_json::to_string(request).map_err(io::Error::other)?;
     line.push('\n');
     input.write_all(line.as_bytes())?;
-    let bound = Timespec {
-        tv_sec: i64::try_from(CREATE_BOUND.as_secs()).unwrap_or(i64::MAX),
+    let timeout = Timespec {
+        tv_sec: i64::try_from(bound.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: 0,
     };
     // The death of the monitor is watched as well: what it forked may keep its pipe open.
@@ -214,8 +225,8 @@ fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report
         PollFd::new(&output, PollFlags::IN),
         PollFd::new(&process, PollFlags::IN),
     ];
-    if poll(&mut sources, Some(&bound))? == 0 {
-        let what = format!("no report within {} s", CREATE_BOUND.as_secs());
+    if poll(&mut sources, Some(&timeout))? == 0 {
+        let what = format!("no report within {} s", bound.as_secs());
         return Err(io::Error::new(io::ErrorKind::TimedOut, what));
     }
     if !sources[0].revents().contains(PollFlags::IN) {
@@ -318,6 +329,13 @@ impl MonitoredSandbox {
             }
             Err(error) => Err(failed(&error)),
         }
+    }
+
+    /// Whether the process with which it ends is there.
+    fn lives(&self) -> bool {
+        let life = self.life();
+        let mut source = [PollFd::new(&life.init, PollFlags::IN)];
+        matches!(poll(&mut source, Some(&Timespec::default())), Ok(0))
     }
 
     fn life(&self) -> Arc<Life> {
@@ -465,6 +483,25 @@ impl Sandbox for MonitoredSandbox {
         self.move_on(&Question::Checkpoint)
     }
 
+    fn write_memory(&self, directory: &Path) -> Result<Memory, SandboxError> {
+        if self.tier != Tier::Gvisor {
+            return Err(SandboxError::Unsupported {
+                tier: self.tier,
+                operation: "write the memory of a sandbox to disk",
+            });
+        }
+        let question = Question::WriteMemory(directory.to_owned());
+        match self.ask(&question, WRITE_MEMORY_BOUND) {
+            Ok(Some(Answer::Memory(memory))) => Ok(memory),
+            Ok(Some(other)) => Err(unexpected(&other)),
+            Ok(None) => Err(no_answer(WRITE_MEMORY_BOUND)),
+            Err(SandboxError::Gone) if self.lives() => Err(SandboxError::Failed(
+                "its monitor is of an older release, which cannot do that".to_owned(),
+            )),
+            Err(error) => Err(error),
+        }
+    }
+
     fn settle(&self) -> Result<(), SandboxError> {
         self.ask_now(&Question::Settle).map(drop)
     }
@@ -477,6 +514,14 @@ impl Sandbox for MonitoredSandbox {
         match self.ask_now(&Question::Stats)? {
             Answer::Stats(stats) => Ok(stats),
             other => Err(unexpected(&other)),
+        }
+    }
+
+    fn counters(&self) -> Result<Stats, SandboxError> {
+        match self.ask_now(&Question::Counters) {
+            Ok(Answer::Stats(stats)) => Ok(stats),
+            // A monitor that was started before there was such a question answers nothing.
+            Ok(_) | Err(_) => self.stats(),
         }
     }
 

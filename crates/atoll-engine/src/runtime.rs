@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::monitor::message::{Answer, Question, receive, send};
 use crate::{
-    InvalidPolicy, LimitsError, NetworkPolicy, NetworkUsage, Outcome, SandboxId, SandboxSpec,
+    InvalidPolicy, LimitsError, Memory, NetworkPolicy, NetworkUsage, Outcome, SandboxId,
+    SandboxSpec,
 };
 
 /// How long a monitor may take to let a sandbox run on.
@@ -103,6 +104,14 @@ pub trait Sandbox: Dial {
     /// runs on.
     fn checkpoint(&self) -> Result<(), SandboxError>;
 
+    /// Writes its memory, and the files it has changed, into `directory`, which does not exist
+    /// yet: others can begin with that. It holds still meanwhile and runs on, also when that
+    /// fails; then `directory` is not there. Connections to the outside are broken.
+    ///
+    /// # Errors
+    /// When the sandbox is gone, its tier cannot do that, or something went wrong.
+    fn write_memory(&self, directory: &Path) -> Result<Memory, SandboxError>;
+
     /// Lets a suspended sandbox run on: one whose memory was kept goes on where it was, until
     /// it is settled; another boots again on its files, with another `boot_id`, and its guest
     /// has to be waited for and sworn in. One that runs stays as it is.
@@ -124,6 +133,15 @@ pub trait Sandbox: Dial {
     /// # Errors
     /// When the sandbox is gone.
     fn stats(&self) -> Result<Stats, SandboxError>;
+
+    /// What [`stats`](Self::stats) tells of executions: CPU time, the peak of memory, what was
+    /// refused or ended for a limit, and the disk. Everything else may be nought.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    fn counters(&self) -> Result<Stats, SandboxError> {
+        self.stats()
+    }
 
     /// Puts `policy` in place of what it could reach so far, lists and all.
     /// Connections to what is forbidden now are cut.
@@ -262,6 +280,14 @@ pub enum CreateError {
     /// A network policy that would not do what it says.
     #[error("impossible network policy")]
     Network(#[from] InvalidPolicy),
+    /// Something that was asked for cannot be had in this tier or on this host.
+    #[error("{what}")]
+    Refused {
+        /// What cannot be had, and why.
+        what: String,
+        /// What to ask for instead.
+        hint: String,
+    },
     /// The host lacks something; `hint` says how to get it.
     #[error("{what}")]
     Host {

@@ -1,12 +1,12 @@
 //! What a caller asks for when it creates a sandbox.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, NetworkPolicy, SandboxId};
+use crate::{EngineConfig, Limits, Memory, NetworkPolicy, SandboxId};
 
 /// Everything a runtime needs to create one sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,6 +27,16 @@ pub struct SandboxSpec {
     pub lifetime: Option<Duration>,
     /// Whether it lives longer than the process that asked for it.
     pub attachment: Attachment,
+    /// What it goes on with, instead of booting.
+    #[serde(default)]
+    pub memory: Option<Memory>,
+}
+
+impl SandboxSpec {
+    /// The layer of its guest: this version's, unless one runs already in its memory.
+    pub(crate) fn guest<'a>(&'a self, config: &'a EngineConfig) -> &'a Path {
+        self.memory.as_ref().map_or(&config.guest, Memory::guest)
+    }
 }
 
 /// Bond between a sandbox and the process that created it.

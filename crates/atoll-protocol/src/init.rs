@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /init`. Absent fields leave what was set before, but
@@ -58,6 +59,41 @@ impl fmt::Debug for InitRequest {
     }
 }
 
+/// What E2B's own host may ask for in the same body, and no guest of Atoll does.
+///
+/// Left out in silence, a sandbox would run without its volumes, or without trusting
+/// what it should.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UnkeptWishes {
+    volume_mounts: Option<Vec<IgnoredAny>>,
+    ca_bundle: Option<String>,
+}
+
+impl UnkeptWishes {
+    /// Why such a body is refused, if it asks for any of it.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&'static str> {
+        if self
+            .volume_mounts
+            .as_ref()
+            .is_some_and(|mounts| !mounts.is_empty())
+        {
+            return Some("volumeMounts: volumes are not supported; copy files in instead");
+        }
+        if self
+            .ca_bundle
+            .as_ref()
+            .is_some_and(|bundle| !bundle.is_empty())
+        {
+            return Some(
+                "caBundle: certificates are part of the template; add them to /usr/local/share/ca-certificates there and run update-ca-certificates",
+            );
+        }
+        None
+    }
+}
+
 /// What came of having the first kernel ready: answer of `POST /warm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -91,6 +127,25 @@ mod tests {
             serde_json::to_string(&init).unwrap(),
             r#"{"envVars":{"A":"1"},"accessToken":"t","defaultUser":"user"}"#
         );
+    }
+
+    #[test]
+    fn volumes_and_certificates_are_wishes_that_nobody_keeps() {
+        let refusal = |text: &str| {
+            let wishes: UnkeptWishes = serde_json::from_str(text).unwrap();
+            wishes.refusal()
+        };
+        for empty in [
+            r#"{}"#,
+            r#"{"volumeMounts":[],"caBundle":""}"#,
+            r#"{"volumeMounts":null,"caBundle":null,"hyperloopIP":"1.2.3.4"}"#,
+        ] {
+            assert_eq!(refusal(empty), None, "{empty}");
+        }
+        let volume = r#"{"volumeMounts":[{"nfs_target":"10.0.0.1:/","path":"/data"}]}"#;
+        assert!(refusal(volume).is_some_and(|why| why.starts_with("volumeMounts: ")));
+        let bundle = r#"{"caBundle":"-----BEGIN CERTIFICATE-----"}"#;
+        assert!(refusal(bundle).is_some_and(|why| why.starts_with("caBundle: ")));
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub mod rest;
 pub mod signature;
 pub mod status;
 
-pub use init::{InitRequest, Warmth};
+pub use init::{InitRequest, UnkeptWishes, Warmth};
 
 /// Version of envd whose clients find everything that they look for in a guest.
 pub const ENVD_VERSION: &str = "0.6.13";

@@ -150,6 +150,7 @@ impl Stage {
             env: BTreeMap::new(),
             lifetime: Some(LIFETIME),
             attachment: Attachment::Client,
+            memory: None,
         };
         let runtime = Arc::clone(&self.runtime);
         let sandbox = blocking(move || runtime.create(&spec)).await??;

@@ -110,6 +110,13 @@ impl Sandbox for Liar {
         Err(SandboxError::Gone)
     }
 
+    fn write_memory(
+        &self,
+        _directory: &std::path::Path,
+    ) -> Result<atoll_engine::Memory, SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
     fn checkpoint(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Gone)
     }
@@ -224,6 +231,7 @@ impl World {
             env: BTreeMap::new(),
             lifetime: None,
             attachment: Attachment::Client,
+            memory: None,
         };
         let live = LiveSandbox::open(Arc::new(liar.clone()), spec, InitRequest::default()).await;
         access.begin_sandbox(id.clone(), caller.tenant);

@@ -136,6 +136,13 @@ impl Sandbox for Guest {
         Err(SandboxError::Gone)
     }
 
+    fn write_memory(
+        &self,
+        _directory: &std::path::Path,
+    ) -> Result<atoll_engine::Memory, SandboxError> {
+        Err(SandboxError::Gone)
+    }
+
     fn checkpoint(&self) -> Result<(), SandboxError> {
         Err(SandboxError::Gone)
     }
@@ -255,6 +262,7 @@ impl World {
             env: BTreeMap::new(),
             lifetime: None,
             attachment: Attachment::Client,
+            memory: None,
         };
         let runtime = Arc::new(guest.clone());
         let live = LiveSandbox::open(runtime.clone(), spec, InitRequest::default()).await;

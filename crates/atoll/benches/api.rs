@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use atoll_client::{CreateOptions, ProcessEvent, Sandbox};
 use atoll_control::LiveSandbox;
-use atoll_guest_client::{Lanes, LocalFile};
+use atoll_guest_client::{GuestClient, Lanes, LocalFile};
 use support::connection::{Connection, connect};
 use support::server::Server;
 use support::{Bench, Lease, Rates, Result, children, kept, percentile, row};
@@ -162,21 +162,25 @@ async fn commands(live: &LiveSandbox, sandbox: &Sandbox, count: usize) -> Result
     Ok(())
 }
 
-/// A file in and out of a sandbox: as our own client moves it, as others do in
-/// plain HTTP, and without the server. What comes out is read and dropped.
+/// A file in and out of a sandbox: as our own client moves it, and as others do in plain
+/// HTTP, each beside the same without the server. What comes out is read and dropped.
 async fn files(live: &LiveSandbox, sandbox: &Sandbox, options: &Options) -> Result<()> {
     let directory = tempfile::tempdir_in(support::home()?)?;
     let source = directory.path().join("source");
     let bytes = options.mib * MIB;
     fs::write(&source, vec![7; bytes])?;
     File::open(&source)?.sync_all()?;
-    let lane = sandbox.guest().clone();
-    let plain = sandbox.guest().clone().with_lanes(Lanes::Never);
-    let ways = [&lane, &plain, live.guest()];
-    let (mut up, mut down): ([Vec<Duration>; 3], [Vec<Duration>; 3]) = Default::default();
+    let plain = |guest: &GuestClient| guest.clone().with_lanes(Lanes::Never);
+    let ways = [
+        sandbox.guest().clone(),
+        live.guest().clone(),
+        plain(sandbox.guest()),
+        plain(live.guest()),
+    ];
+    let (mut up, mut down): ([Vec<Duration>; 4], [Vec<Duration>; 4]) = Default::default();
     for round in 0..=options.rounds {
-        for way in support::in_turn::<3>(round) {
-            let guest = ways[way];
+        for way in support::in_turn::<4>(round) {
+            let guest = &ways[way];
             let start = Instant::now();
             let content = LocalFile(File::open(&source)?);
             guest.write_file("bench", None, content).await?;
@@ -195,12 +199,17 @@ async fn files(live: &LiveSandbox, sandbox: &Sandbox, options: &Options) -> Resu
         }
     }
     for (name, times) in [("upload", up), ("download", down)] {
-        let [lane, plain, alone] = times.map(|times| Rates::of(&times, bytes));
-        println!("{name:<22} {alone} without the server");
-        for (by, rates) in [("  our client", lane), ("  plain HTTP", plain)] {
+        let [lane, lane_alone, plain, plain_alone] = times.map(|times| Rates::of(&times, bytes));
+        for (by, rates, alone) in [
+            ("our client", lane, lane_alone),
+            ("plain HTTP", plain, plain_alone),
+        ] {
             let part = rates.median / alone.median;
+            let name = format!("{name}, {by}");
+            println!("{name:<22} {rates}");
+            println!("  without the server   {alone}");
             println!(
-                "{by:<22} {rates}: {:.0} %; promise: at least 70 % ({})",
+                "  {:.0} %; promise: at least 70 % ({})",
                 100.0 * part,
                 kept(part >= 0.7)
             );

@@ -18,6 +18,8 @@ mod freezes;
 mod home;
 #[path = "fleet/pauses.rs"]
 mod pauses;
+#[path = "fleet/restores.rs"]
+mod restores;
 #[path = "fleet/starts.rs"]
 mod starts;
 #[path = "fleet/times.rs"]
@@ -55,6 +57,7 @@ fn main() -> Result<()> {
         for tier in ["container", "gvisor"] {
             pauses::pauses(tier, "base", pauses).await?;
         }
+        restores::restores(&bench.config.runsc, "base", pauses).await?;
         for (tier, template) in [
             ("container", "base"),
             ("gvisor", "base"),

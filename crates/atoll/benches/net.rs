@@ -194,6 +194,7 @@ fn create(bench: &Bench) -> Result<Arc<dyn Sandbox>> {
         env: bench.env.clone(),
         lifetime: Some(Duration::from_secs(600)),
         attachment: Attachment::Client,
+        memory: None,
     };
     Ok(Arc::from(bench.atoll.create(&spec)?))
 }

@@ -8,16 +8,13 @@
 mod support;
 
 use std::fs;
-use std::os::fd::AsFd as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atoll_control::LiveSandbox;
 use atoll_engine::{MonitoredRuntime, Runtime, Tier};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use support::raw_runsc::RawRunsc;
 use support::{Bench, Lease, Result, first_command, percentile};
 
 /// Promises of the tier, as multiples of raw `runsc`.
@@ -27,9 +24,6 @@ const DESTROY_PROMISE: f64 = 1.0;
 fn main() -> Result<()> {
     let mut count = 30;
     support::options(&mut [("--count", &mut count)])?;
-    // What `runsc` leaves running comes to us, and is waited for: otherwise it
-    // would wait for a reaper itself when it deletes.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let bench = Bench::prepare()?;
     println!("gvisor tier, template `base`, {count} rounds one after the other\n");
     let (atoll, runsc) = support::runtime()?.block_on(take_turns(&bench, count))?;
@@ -67,7 +61,7 @@ async fn take_turns(bench: &Bench, count: usize) -> Result<(Times, Times)> {
     let gvisor: Arc<dyn Runtime> =
         Arc::new(MonitoredRuntime::new(bench.config.clone(), Tier::Gvisor));
     let donor = bench.open(&gvisor).await?;
-    let raw = Raw::copy(&donor, bench.config.runsc.clone())?;
+    let raw = Raw::copy(&donor, &bench.config.runsc)?;
     let (mut atoll, mut runsc) = (Times::default(), Times::default());
     // The first round of each warms caches and is not counted.
     for round in 0..=count {
@@ -99,46 +93,36 @@ async fn atoll_round(bench: &Bench, gvisor: &Arc<dyn Runtime>) -> Result<Round> 
 }
 
 /// Raw `runsc` on the bundle and the root file system of a running sandbox.
-struct Raw {
-    runsc: PathBuf,
-    monitor: i32,
-    directory: tempfile::TempDir,
-}
+struct Raw(RawRunsc);
 
 impl Raw {
-    fn copy(donor: &LiveSandbox, runsc: PathBuf) -> Result<Self> {
+    fn copy(donor: &LiveSandbox, runsc: &Path) -> Result<Self> {
         let lease = Lease::of(donor.sandbox().id())?;
-        let directory = tempfile::tempdir()?;
+        // It gets no network at all, which is less work than Atoll's.
+        let raw = RawRunsc::beside(&lease, runsc, &["--network=none"])?;
         let mut config: serde_json::Value =
             serde_json::from_slice(&fs::read(lease.dir.join("config.json"))?)?;
         config["process"]["args"] = serde_json::json!(["/bin/sleep", "600"]);
-        // It gets no network at all, which is less work than Atoll's.
         config["linux"]["namespaces"]
             .as_array_mut()
             .ok_or("no namespaces")?
             .retain(|namespace| namespace["type"] != "network");
-        fs::write(directory.path().join("config.json"), config.to_string())?;
-        for name in ["state", "changes"] {
-            fs::create_dir(directory.path().join(name))?;
-        }
-        Ok(Self {
-            runsc,
-            monitor: lease.monitor,
-            directory,
-        })
+        fs::write(raw.path().join("config.json"), config.to_string())?;
+        Ok(Self(raw))
     }
 
     fn round(&self, number: usize) -> Result<Round> {
         let name = format!("bench-{}-{number}", std::process::id());
-        let bundle = self.directory.path().display().to_string();
+        let bundle = self.0.path().display().to_string();
         let start = Instant::now();
-        self.call(&["run", "--detach", "--bundle", &bundle, &name])?;
+        self.0
+            .call(&["run", "--detach", "--bundle", &bundle, &name])?;
         let create = start.elapsed();
-        self.call(&["exec", &name, "/bin/true"])?;
+        self.0.call(&["exec", &name, "/bin/true"])?;
         let first = start.elapsed();
-        let reapers = self.reap(&name)?;
+        let reapers = self.0.reap(&name)?;
         let end = Instant::now();
-        self.call(&["delete", "--force", &name])?;
+        self.0.call(&["delete", "--force", &name])?;
         let round = Round {
             create,
             first,
@@ -149,56 +133,6 @@ impl Raw {
             reaper.join().map_err(|_| "a thread panicked")?;
         }
         Ok(round)
-    }
-
-    /// Waits for the processes of a sandbox, each in a thread of its own.
-    fn reap(&self, name: &str) -> Result<Vec<std::thread::JoinHandle<()>>> {
-        let state = self.directory.path().join("state");
-        let text = fs::read(state.join(format!("{name}_sandbox:{name}.state")))?;
-        let value: serde_json::Value = serde_json::from_slice(&text)?;
-        let pids = [&value["sandbox"]["pid"], &value["goferPid"]];
-        pids.into_iter()
-            .map(|pid| {
-                let pid = i32::try_from(pid.as_i64().ok_or("no pid")?)?;
-                let pid = Pid::from_raw(pid).ok_or("pid 0")?;
-                Ok(std::thread::spawn(move || {
-                    let _ = waitpid(Some(pid), WaitOptions::empty());
-                }))
-            })
-            .collect()
-    }
-
-    /// Calls `runsc` where the root file system is mounted: in the monitor's mount namespace.
-    fn call(&self, arguments: &[&str]) -> Result<()> {
-        let namespace = fs::File::open(format!("/proc/{}/ns/mnt", self.monitor))?;
-        let log = self.directory.path().join("log");
-        let output = fs::File::create(&log)?;
-        let changes = self.directory.path().join("changes");
-        let mut command = Command::new(&self.runsc);
-        command
-            .arg("--root")
-            .arg(self.directory.path().join("state"))
-            .args(["--platform=systrap", "--network=none", "--ignore-cgroups"])
-            .arg(format!("--overlay2=root:dir={}", changes.display()))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output);
-        // SAFETY: `setns` is a plain system call, safe between fork and exec.
-        unsafe {
-            command.pre_exec(move || {
-                let kind = Some(rustix::thread::LinkNameSpaceType::Mount);
-                Ok(rustix::thread::move_into_link_name_space(
-                    namespace.as_fd(),
-                    kind,
-                )?)
-            });
-        }
-        if command.status()?.success() {
-            Ok(())
-        } else {
-            Err(format!("runsc {arguments:?}: {}", fs::read_to_string(log)?).into())
-        }
     }
 }
 

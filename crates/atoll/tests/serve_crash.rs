@@ -16,6 +16,7 @@
 mod harness;
 
 use atoll_control::lifecycle::Step;
+use atoll_engine::Tier;
 use atoll_engine::host::HostObject;
 use atoll_failpoint::Moment;
 use atoll_store::StateWrite;
@@ -41,12 +42,12 @@ fn prepared_home_for_snapshots() -> TestHome {
 /// Steps that only a server with a pool comes to.
 const POOL_STEPS: [Step; 3] = [Step::MakeMember, Step::ClaimMember, Step::EndMember];
 
-/// Steps that only a tier with snapshots comes to.
-const SNAPSHOT_STEPS: [Step; 3] = [Step::HoldStill, Step::ReadFiles, Step::WriteSnapshot];
-
-/// Whether the tier has snapshots; the one that has none refuses them.
-fn has_snapshots() -> bool {
-    harness::tier() == atoll_engine::Tier::Container
+/// Steps that no snapshot of the tier comes to: it has files, or memory.
+fn steps_of_others() -> &'static [Step] {
+    match harness::tier() {
+        Tier::Gvisor => &[Step::HoldStill, Step::ReadFiles],
+        Tier::Container | Tier::Microvm => &[Step::WriteMemory],
+    }
 }
 
 /// One in which `step` is reached.
@@ -126,11 +127,9 @@ fn live(server: &Server, known: &mut Acknowledged) -> std::io::Result<()> {
     let network = json!({"allow_internet_access": false});
     ask("PUT", &format!("{target}/network"), Some(network))?.expect(204);
     known.closed = true;
-    if has_snapshots() {
-        let name = json!({"name": "kept"});
-        let taken = ask("POST", &format!("{target}/snapshots"), Some(name))?.expect(201);
-        known.snapshot = Some(taken["snapshotID"].as_str().unwrap().to_owned());
-    }
+    let name = json!({"name": "kept"});
+    let taken = ask("POST", &format!("{target}/snapshots"), Some(name))?.expect(201);
+    known.snapshot = Some(taken["snapshotID"].as_str().unwrap().to_owned());
     ask("POST", &format!("{target}/pause"), None)?.expect(204);
     known.paused = true;
     let timeout = json!({"timeout": 500});
@@ -150,7 +149,7 @@ fn policy(server: &Server, id: &str) -> Value {
 #[test]
 fn a_kill_at_any_step_loses_nothing_that_was_acknowledged_and_leaves_nothing_else() {
     for step in Step::ALL {
-        if SNAPSHOT_STEPS.contains(step) && !has_snapshots() {
+        if steps_of_others().contains(step) {
             continue;
         }
         for moment in Moment::ALL {
@@ -225,7 +224,7 @@ fn file(server: &Server, made: &Value, body: Option<&str>) -> std::io::Result<Re
 
 #[test]
 fn a_kill_at_any_step_of_a_pause_without_memory_loses_no_file() {
-    if harness::tier() == atoll_engine::Tier::Gvisor {
+    if harness::tier() == Tier::Gvisor {
         return; // it has no such pause
     }
     let steps = [
@@ -472,8 +471,10 @@ fn check_snapshots(server: &Server, known: Option<&str>, step: Step, point: &str
     }
     eventually("what is unfinished is removed", || {
         let mut left = harness::names_below(&server.path().join("snapshots"));
+        let records = left.len();
         left.retain(|name| !name.ends_with(".json"));
-        left.is_empty().then_some(())
+        let memory = harness::names_below(&server.path().join("memory")).len();
+        (left.is_empty() && memory <= records).then_some(())
     });
 }
 
@@ -490,20 +491,17 @@ fn check_reach(server: &Server, id: &str, is_paused: bool, point: &str) {
 
 #[test]
 fn a_kill_at_a_write_of_a_snapshot_leaves_the_old_or_the_new() {
-    if !has_snapshots() {
-        let server = Server::start(prepared_home());
-        let target = format!("/sandboxes/{}/snapshots", server.create_id(json!({})));
-        let refused = server.ask("POST", &target, Some(json!({}))).is_error(503);
-        assert!(refused.contains("of the gvisor tier"), "{refused}");
-        return;
-    }
-    let writes = [
-        StateWrite::Blob,
-        StateWrite::LayerRecord,
-        StateWrite::LayerTree,
-        StateWrite::SnapshotRecord,
-    ];
-    for write in writes {
+    let writes: &[StateWrite] = match harness::tier() {
+        // Its memory is no layer.
+        Tier::Gvisor => &[StateWrite::SnapshotRecord],
+        Tier::Container | Tier::Microvm => &[
+            StateWrite::Blob,
+            StateWrite::LayerRecord,
+            StateWrite::LayerTree,
+            StateWrite::SnapshotRecord,
+        ],
+    };
+    for write in writes.iter().copied() {
         for moment in Moment::ALL {
             let point = format!("{}:{}", write.name(), moment.name());
             println!("{point}");
@@ -544,8 +542,8 @@ fn a_kill_at_a_write_of_a_snapshot_leaves_the_old_or_the_new() {
             server.kill(&id).expect(204);
             server.ask("DELETE", "/templates/number", None).expect(204);
             eventually("nothing is left of it", || {
-                let left = harness::names_below(&server.path().join("snapshots"));
-                left.is_empty().then_some(())
+                let left = |name: &str| harness::names_below(&server.path().join(name));
+                (left("snapshots").is_empty() && left("memory").is_empty()).then_some(())
             });
             assert_eq!(server.leased(), Vec::<String>::new(), "{point}");
         }

@@ -77,7 +77,7 @@ impl Drive {
         self.shared.recorder.record(self.live.first().clone()).await;
         let begun = Instant::now();
         let sandbox = Arc::clone(&self.place.sandbox);
-        let (before, started) = tokio::join!(sandbox.live.stats(), self.start());
+        let (before, started) = tokio::join!(sandbox.live.counters(), self.start());
         let before = before.ok();
         let run = match started {
             Ok((run, attempts)) => {
@@ -107,7 +107,7 @@ impl Drive {
             Run::Late => Ended::TimedOut(self.wish.timeout.unwrap_or_default()),
         };
         let duration = begun.elapsed();
-        let after = sandbox.live.stats().await.ok();
+        let after = sandbox.live.counters().await.ok();
         let outcome = match &ended {
             Ended::Lost(_) => sandbox.live.wait(RECORD_BOUND).await.ok().flatten(),
             _ => None,

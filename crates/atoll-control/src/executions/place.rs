@@ -117,7 +117,9 @@ impl Places {
     pub async fn find(&self, caller: &Caller, id: &str) -> Result<Place, PlaceError> {
         let row = self.row(caller, id).await?;
         let sandbox = match row.state {
-            SandboxState::Running | SandboxState::Resuming => self.running.get(&row.sandbox_id),
+            SandboxState::Running | SandboxState::Resuming => {
+                self.running.reached(&row.sandbox_id).await
+            }
             // To wake it up is to change it.
             SandboxState::Pausing | SandboxState::Paused if caller.role == Role::Viewer => {
                 return Err(PlaceError::Paused);

@@ -394,7 +394,11 @@ impl Creation {
         let limits = blueprint.spec.limits.clone();
         let opening = self.shared.open(blueprint, Step::MakeSandbox);
         let live = opening.await.map_err(|error| (error, None))?;
-        let (started, ()) = tokio::join!(service::start(&live, &template), live.warm());
+        let started = match template.memory {
+            // Whatever there is goes on, kernels too.
+            Some(_) => Ok(()),
+            None => tokio::join!(service::start(&live, &template), live.warm()).0,
+        };
         match started {
             Ok(()) => Ok(Made {
                 live,

@@ -55,9 +55,17 @@ pub enum CreateError {
     /// Templates cannot be read.
     #[error("cannot use the template")]
     Catalog(#[from] CatalogError),
+    /// Something that was asked for cannot be had in this tier or on this host.
+    #[error("{what}; {hint}")]
+    Refused {
+        /// What cannot be had, and why.
+        what: String,
+        /// What to ask for instead.
+        hint: String,
+    },
     /// The host could not make it.
     #[error("cannot make the sandbox")]
-    Open(#[from] OpenError),
+    Open(OpenError),
     /// What the template wants to run does not run.
     #[error(transparent)]
     Service(#[from] ServiceError),
@@ -94,6 +102,17 @@ impl CreateError {
             }
             Self::Database(error) => error.hint(),
             _ => None,
+        }
+    }
+}
+
+impl From<OpenError> for CreateError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Create(atoll_engine::CreateError::Refused { what, hint }) => {
+                Self::Refused { what, hint }
+            }
+            error => Self::Open(error),
         }
     }
 }

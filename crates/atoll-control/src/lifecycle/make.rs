@@ -10,6 +10,7 @@ use atoll_guest_client::InitRequest;
 
 use super::{CreateError, Shared, Step};
 use crate::LiveSandbox;
+use crate::live::Tokens;
 use crate::templates::{Resources, Template};
 
 /// A sandbox that is to be made.
@@ -50,16 +51,20 @@ impl Blueprint {
             open_files: limits.open_files.min(open_files_ceiling()),
             ..limits
         };
+        let memory = template.memory.as_ref().map(|memory| memory.image.clone());
         Self {
             init: InitRequest {
                 env_vars: Some(variables(&template, &id, environment)),
                 default_user: Some(template.user.clone()),
                 default_workdir: Some(template.workdir.clone()),
-                warm_kernels: Some(true),
+                warm_kernels: Some(memory.is_none()),
                 ..InitRequest::default()
             },
             spec: SandboxSpec {
-                hostname: id.to_string(),
+                // Programs that go on have noted what it was.
+                hostname: memory
+                    .as_ref()
+                    .map_or_else(|| id.to_string(), |memory| memory.hostname().to_owned()),
                 id,
                 layers: Vec::new(),
                 limits,
@@ -67,6 +72,7 @@ impl Blueprint {
                 env: BTreeMap::new(),
                 lifetime: Some(lifetime),
                 attachment: Attachment::Detached,
+                memory,
             },
             template,
             guest_token,
@@ -109,8 +115,13 @@ impl Shared {
         let _turn = self.creations.acquire().await.ok();
         let _held = foundation.catalog.hold_layers().await?;
         spec.layers = foundation.catalog.layer_directories(&template).await?;
+        let memory = template.memory.as_ref();
+        let tokens = Tokens {
+            known: memory.map(|memory| self.token_in(memory)).transpose()?,
+            new: guest_token,
+        };
         let runtime = Arc::clone(&foundation.runtime);
-        let opening = LiveSandbox::open_with_token(runtime, spec, init, guest_token);
+        let opening = LiveSandbox::open_with_tokens(runtime, spec, init, tokens);
         Ok(step.around(opening).await?)
     }
 }

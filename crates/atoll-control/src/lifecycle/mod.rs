@@ -31,7 +31,8 @@
 //! | `restart.rs` | rows against what runs: at each start, and on a timer |
 //! | `kill.rs`, `timeout.rs`, `connect.rs`, `egress.rs` | the orders that clients give |
 //! | `pause.rs` | holding still and running on, by order, at the end of its time, on traffic |
-//! | `snapshot.rs` | its files as a template, and sandboxes that begin with them |
+//! | `snapshot.rs`, `memory.rs` | a sandbox as a template: its files, and its memory |
+//! | `fork.rs` | sandboxes that begin as another one is |
 //! | `view.rs`, `observe.rs` | what clients are told |
 //! | `sampler.rs`, `journal.rs` | what the host saw of it |
 //! | `event.rs` | what is told of it, with each change of its state |
@@ -50,9 +51,11 @@ mod egress;
 mod ending;
 mod error;
 mod event;
+mod fork;
 mod journal;
 mod kill;
 mod make;
+mod memory;
 mod meter;
 mod observe;
 mod pause;

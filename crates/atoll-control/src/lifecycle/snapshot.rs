@@ -1,33 +1,33 @@
-//! The files of a sandbox at one moment, as a template of its own, and sandboxes
-//! that begin with them.
+//! A sandbox at one moment, as a template of its own: with its memory where its tier can write
+//! that (`memory.rs`), and else its files.
 //!
 //! Every process holds still while the changes over the layers become a layer. The
 //! monitor lets them run on when that is done, and also when this server dies: what
 //! was read counts only after the monitor has said that nobody moved meanwhile.
-//! Memory is not part of it: processes are not there in what is made of it.
+//! Without memory, processes are not there in what is made of it.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::{Limits, SandboxError, SandboxId, Still};
+use atoll_engine::{SandboxError, SandboxId, Still, Tier};
 use atoll_store::db::{DatabaseError, Sandbox, SandboxState};
 use atoll_store::{ArchiveError, Digest, LayerError, LayerInfo, no_progress};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::admission::Admitted;
+use super::fork::FORKS_MAX;
 use super::task::{Order, Reply, SandboxTask};
-use super::view::parse;
 use super::{
-    CreateError, CreateWish, Created, InvalidTemplateReference, InvalidWish, Lifecycle,
-    LifecycleView, OperationError, Shared, Step, TemplateReference,
+    InvalidTemplateReference, InvalidWish, Lifecycle, OperationError, Shared, Step,
+    TemplateReference,
 };
-use crate::identity::{Caller, SandboxSecrets, SealError, now_ms};
+use crate::identity::{Caller, SealError, now_ms};
 use crate::live::blocking;
-use crate::sessions::SESSION_MARK;
 use crate::templates::{
     CatalogError, Resources, Snapshot, Template, TemplateId, TemplateName, layers_in_use,
 };
@@ -42,8 +42,6 @@ const LAYERS_MAX: usize = 200;
 pub(super) const READERS: usize = 2;
 /// Requests of one tenant that read files, or wait to, at once.
 pub(super) const PENDING_MAX: usize = 8;
-/// Forks that are made by one request.
-const FORKS_MAX: usize = 100;
 /// Looks at a catalog that is busy, before the next minute's.
 const SWEEPS: usize = 20;
 const SWEEP_PAUSE: Duration = Duration::from_millis(500);
@@ -63,11 +61,11 @@ pub enum SnapshotError {
     /// There is no snapshot of that name.
     #[error("snapshot '{0}' not found")]
     Missing(String),
-    /// Its tier keeps files where nobody else can read them.
+    /// Its tier has none.
     #[error(
         "snapshots and forks of sandboxes of the {0} tier are not part of this version of Atoll"
     )]
-    Tier(atoll_engine::Tier),
+    Tier(Tier),
     /// The tenant has as many as it may.
     #[error("you have reached the maximum number of snapshots ({0}); delete some first")]
     TooMany(usize),
@@ -153,12 +151,14 @@ pub struct SnapshotView {
     pub created_at_ms: u64,
     /// The sandbox it was taken of.
     pub sandbox: String,
-    /// What its files take, uncompressed, with those of its template.
+    /// What its files take, uncompressed, with those of its template, and its memory.
     pub total_bytes: u64,
+    /// Whether processes go on in what is made of it.
+    pub has_memory: bool,
 }
 
 impl Lifecycle {
-    /// Makes a template of the files of a sandbox of `caller`, which runs on.
+    /// Makes a template of a sandbox of `caller` as it is, which runs on.
     ///
     /// # Errors
     /// When there is none, it is paused, its files cannot be read, or the name is none.
@@ -199,7 +199,7 @@ impl Lifecycle {
         let turn = shared.readers.acquire().await.ok();
         // Until the record is there, which keeps the layer.
         let _held = catalog.hold_layers().await?;
-        let files = shared.files_of(id).await?;
+        let moment = shared.moment_of(id).await?;
         drop(turn);
         let build = TemplateId::random()?;
         let (name, tag) = name.map_or((None, DEFAULT_TAG.to_owned()), |(name, tag)| {
@@ -224,7 +224,7 @@ impl Lifecycle {
                     None => build.as_str().parse().map_err(io::Error::other)?,
                 },
                 id: template_id,
-                ..files
+                ..moment
             },
             build,
             name,
@@ -295,72 +295,10 @@ impl Lifecycle {
         }
         Ok(())
     }
-
-    /// Sandboxes that begin with the files of a sandbox of `caller`, which runs on: with its
-    /// environment, metadata, traffic and what happens at the end of their time.
-    ///
-    /// # Errors
-    /// When there is none, it is paused, or its files cannot be read. What becomes of each
-    /// fork is in the list.
-    pub async fn fork(
-        &self,
-        caller: &Caller,
-        id: &str,
-        count: usize,
-        time: Duration,
-    ) -> Result<Vec<Result<Created, CreateError>>, SnapshotError> {
-        if !(1..=FORKS_MAX).contains(&count) {
-            return Err(SnapshotError::Count);
-        }
-        let (id, row) = self.shared.row(caller, id).await?;
-        // Before anybody is kept still for what cannot be.
-        let wish = self.shared.wish_of(&row, time)?;
-        wish.check(self.settings().lifetime_max)?;
-        let (whole, caller) = (self.clone(), caller.clone());
-        let pending = self.shared.pending(&caller)?;
-        to_its_end(async move {
-            let made = whole.make_forks(&caller, &id, &wish, count).await;
-            drop(pending);
-            made
-        })
-        .await
-    }
-
-    async fn make_forks(
-        &self,
-        caller: &Caller,
-        id: &SandboxId,
-        wish: &CreateWish,
-        count: usize,
-    ) -> Result<Vec<Result<Created, CreateError>>, SnapshotError> {
-        let shared = &self.shared;
-        let catalog = &shared.foundation.catalog;
-        let turn = shared.readers.acquire().await.ok();
-        // Until each fork has its lease, which keeps the layers.
-        let held = catalog.hold_layers().await?;
-        let files = shared.files_of(id).await?;
-        drop(turn);
-        // Retired from the start: it is there for as long as a fork stands on it.
-        let retired = Snapshot {
-            build: TemplateId::random()?,
-            template: files.clone(),
-            name: None,
-            tag: DEFAULT_TAG.to_owned(),
-            tenant: caller.tenant.to_string(),
-            sandbox: id.to_string(),
-            is_retired: true,
-        };
-        catalog.save_snapshot(&retired)?;
-        let making = (0..count).map(|_| self.create_of(caller, wish.clone(), files.clone(), id));
-        let made = futures_util::future::join_all(making).await;
-        drop(held);
-        shared.note(id, "sandbox forked").await;
-        Ok(made)
-    }
 }
 
 /// Does what a client asked for, also when the client goes away half-way.
-async fn to_its_end<T: Send + 'static>(
+pub(super) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, SnapshotError>> + Send + 'static,
 ) -> Result<T, SnapshotError> {
     let done = tokio::spawn(work).await;
@@ -373,6 +311,12 @@ fn retire(shared: &Arc<Shared>, snapshot: Snapshot) -> Result<(), CatalogError> 
         is_retired: true,
         ..snapshot
     })?;
+    sweep_soon(shared);
+    Ok(())
+}
+
+/// Frees what retired snapshots take, as soon as that can be.
+pub(super) fn sweep_soon(shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         for _ in 0..SWEEPS {
@@ -382,13 +326,12 @@ fn retire(shared: &Arc<Shared>, snapshot: Snapshot) -> Result<(), CatalogError> 
             tokio::time::sleep(SWEEP_PAUSE).await;
         }
     });
-    Ok(())
 }
 
 impl Shared {
     /// A place among those of a tenant whose sandboxes' files are read. Taken before
     /// anything waits: who asks for more is told, and piles nothing up.
-    fn pending(&self, caller: &Caller) -> Result<Admitted, SnapshotError> {
+    pub(super) fn pending(&self, caller: &Caller) -> Result<Admitted, SnapshotError> {
         let entered = self.snapshotting.enter(caller.tenant);
         entered.ok_or(SnapshotError::TooManyAtOnce)
     }
@@ -444,17 +387,25 @@ impl Shared {
         Ok(snapshots)
     }
 
+    /// A sandbox that runs, as a template: with its memory where its tier can write that, and
+    /// else with its files.
+    pub(super) async fn moment_of(&self, id: &SandboxId) -> Result<Template, SnapshotError> {
+        let running = self.foundation.running.known(id.as_str());
+        let tier = running.map(|running| running.live.sandbox().tier());
+        match tier.unwrap_or_else(|| self.foundation.runtime.tier()) {
+            Tier::Container => self.files_of(id).await,
+            Tier::Gvisor => self.memory_of(id).await,
+            tier @ Tier::Microvm => Err(SnapshotError::Tier(tier)),
+        }
+    }
+
     /// The files of a sandbox that runs, as a layer on its layers.
     async fn files_of(&self, id: &SandboxId) -> Result<Template, SnapshotError> {
-        let tier = self.foundation.runtime.tier();
-        if tier != atoll_engine::Tier::Container {
-            return Err(SnapshotError::Tier(tier));
-        }
         let (reply, answer) = oneshot::channel();
         self.order(id, Order::HoldStill { reply }).await?;
         let held = answer.await.unwrap_or(Err(OperationError::NotFound))?;
         let Held { still, row, _place } = held;
-        let layers = layers_of(&still)?;
+        let layers = digests(still.layers())?;
         if layers.len() >= LAYERS_MAX {
             return Err(SnapshotError::TooDeep);
         }
@@ -489,12 +440,20 @@ impl Shared {
 
     /// What a sandbox was made from, as far as it is still known: with these layers, or else of
     /// the same id, which may have been built again since.
-    fn template_of(&self, row: &Sandbox, layers: &[Digest]) -> Result<Template, SnapshotError> {
+    pub(super) fn template_of(
+        &self,
+        row: &Sandbox,
+        layers: &[Digest],
+    ) -> Result<Template, SnapshotError> {
         let catalog = &self.foundation.catalog;
-        let snapshots = catalog.snapshots()?.into_iter().map(|one| one.template);
-        let known: Vec<Template> = snapshots
-            .chain(catalog.list()?)
+        let mut snapshots = catalog.snapshots()?;
+        snapshots.retain(|one| !one.is_retired);
+        let known: Vec<Template> = catalog
+            .list()?
+            .into_iter()
+            .chain(snapshots.into_iter().map(|one| one.template))
             .filter(|template| template.id.as_str() == row.template_id)
+            .map(without_memory)
             .collect();
         let exact = known.iter().find(|template| template.layers == layers);
         if let Some(template) = exact.or_else(|| known.first()) {
@@ -514,31 +473,7 @@ impl Shared {
             created_at_ms: 0,
             spec_hash: Digest::of(row.template_id.as_bytes()),
             total_bytes: 0,
-        })
-    }
-
-    /// A sandbox like that of `row`.
-    fn wish_of(&self, row: &Sandbox, time: Duration) -> Result<CreateWish, SnapshotError> {
-        let secrets: SandboxSecrets = self
-            .foundation
-            .identity
-            .sealer
-            .open_sandbox(&row.sandbox_id, &row.sealed)?;
-        let lifecycle: LifecycleView = parse("description of its end", &row.lifecycle)?;
-        let mut metadata = row.metadata.0.clone();
-        // A fork is nobody's session's, and ends with none.
-        metadata.remove(SESSION_MARK);
-        Ok(CreateWish {
-            template: row.template_name.clone(),
-            timeout: time,
-            metadata,
-            environment: secrets.environment,
-            limits: parse::<Limits>("description of limits", &row.limits)?.into(),
-            traffic: parse("description of traffic", &row.network)?,
-            pauses: lifecycle.pauses,
-            pause_mode: lifecycle.pause_mode,
-            auto_resumes: lifecycle.auto_resumes,
-            client: row.client.clone(),
+            memory: None,
         })
     }
 }
@@ -576,15 +511,27 @@ pub(super) async fn released(holder: &mut Option<Holder>) {
     }
 }
 
-fn layers_of(still: &Still) -> io::Result<Vec<Digest>> {
-    let digest = |path: &std::path::PathBuf| {
+/// What a template is without the memory that sandboxes of it begin with.
+fn without_memory(template: Template) -> Template {
+    let memory = template.memory.as_ref();
+    let bytes = memory.map_or(0, |memory| memory.image.bytes());
+    Template {
+        total_bytes: template.total_bytes.saturating_sub(bytes),
+        memory: None,
+        ..template
+    }
+}
+
+/// What the directories of layers are called by.
+pub(super) fn digests(layers: &[PathBuf]) -> io::Result<Vec<Digest>> {
+    let digest = |path: &PathBuf| {
         let digest = path
             .file_name()
             .and_then(|name| name.to_str())
             .and_then(Digest::from_file_name);
         digest.ok_or_else(|| io::Error::other("a layer of the sandbox has no digest for a name"))
     };
-    still.layers().iter().map(digest).collect()
+    layers.iter().map(digest).collect()
 }
 
 /// Name and tag of a new snapshot.
@@ -622,5 +569,6 @@ fn view(snapshot: &Snapshot, namespace: &str) -> SnapshotView {
         created_at_ms: snapshot.template.created_at_ms,
         sandbox: snapshot.sandbox.clone(),
         total_bytes: snapshot.template.total_bytes,
+        has_memory: snapshot.template.memory.is_some(),
     }
 }

@@ -55,6 +55,8 @@ steps! {
     HoldStill => "lifecycle_hold_still",
     /// Its files become a layer.
     ReadFiles => "lifecycle_read_files",
+    /// Its memory becomes files.
+    WriteMemory => "lifecycle_write_memory",
     /// The record of its snapshot.
     WriteSnapshot => "lifecycle_write_snapshot",
     /// A sandbox that nobody asked for yet, up to its first command.

@@ -1,10 +1,11 @@
 //! The task of one running sandbox: the only writer of its state.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::NetworkPolicy;
+use atoll_engine::{Memory, NetworkPolicy};
 use atoll_store::db::{Change, Sandbox, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -60,6 +61,11 @@ pub(super) enum Order {
     },
     /// Holding still for who reads its files.
     HoldStill { reply: Reply<Held> },
+    /// Writing its memory into a new directory.
+    WriteMemory {
+        directory: PathBuf,
+        reply: Reply<(Memory, Sandbox)>,
+    },
     /// The end.
     Kill { reply: Reply<()> },
 }
@@ -78,7 +84,7 @@ impl Order {
     /// what stops its processes, or lets them run on. Its time goes on meanwhile.
     fn waits_for_reader(&self) -> bool {
         match self {
-            Self::Pause { .. } | Self::HoldStill { .. } => true,
+            Self::Pause { .. } | Self::HoldStill { .. } | Self::WriteMemory { .. } => true,
             Self::SetEnd { .. }
             | Self::SetNetwork { .. }
             | Self::Resume { .. }
@@ -93,6 +99,7 @@ impl Order {
             Self::SetEnd { reply, .. } => drop(reply.send(Err(error))),
             Self::Resume { reply, .. } => drop(reply.send(Err(error))),
             Self::HoldStill { reply } => drop(reply.send(Err(error))),
+            Self::WriteMemory { reply, .. } => drop(reply.send(Err(error))),
             Self::SetNetwork { reply, .. } | Self::Pause { reply, .. } | Self::Kill { reply } => {
                 drop(reply.send(Err(error)));
             }
@@ -295,6 +302,10 @@ impl SandboxTask {
                 let _ = reply.send(done);
             }
             Order::HoldStill { reply } => self.hold_still(reply).await,
+            Order::WriteMemory { directory, reply } => {
+                let done = self.write_memory(directory).await;
+                let _ = reply.send(done);
+            }
             // It ends the loop, so it is not carried out here.
             Order::Kill { reply } => {
                 let _ = reply.send(Err(OperationError::NotFound));

@@ -203,6 +203,10 @@ impl Shared {
         };
         match found.state {
             SandboxState::Paused | SandboxState::Pausing | SandboxState::Resuming => {}
+            // It held still for a moment.
+            SandboxState::Running if self.places.running().reached(sandbox).await.is_some() => {
+                return Ok(Woken::Whole);
+            }
             // One that says so and cannot be reached is about to end.
             SandboxState::Running | SandboxState::Creating | SandboxState::Killing => {
                 return Ok(Woken::Gone);

@@ -341,6 +341,7 @@ impl Builder {
             created_at_ms: now_ms(),
             spec_hash,
             total_bytes: state.bytes,
+            memory: None,
         };
         self.catalog.save(&template)?;
         reporter.event(BuildEvent::Finished {

@@ -34,7 +34,7 @@ pub use catalog::{
 pub use context::ContextError;
 pub use event::{BuildEvent, OutputStream};
 pub use identity::{InvalidTemplateName, TemplateId, TemplateName};
-pub use record::{Resources, Template};
+pub use record::{Resources, Template, TemplateMemory};
 pub use snapshot::Snapshot;
 pub use source::SourceError;
 pub use spec::{DebianSource, Source, SpecError, TemplateSpec};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_engine::Limits;
+use atoll_engine::{Limits, Memory};
 use atoll_store::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,27 @@ pub struct Template {
     pub spec_hash: Digest,
     /// Size of all its layers, uncompressed.
     pub total_bytes: u64,
+    /// What goes on in each sandbox of it, instead of booting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<TemplateMemory>,
+}
+
+/// The memory of the sandbox that a template was made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TemplateMemory {
+    /// Its files.
+    pub image: Memory,
+    /// Opens the guest in it to the host; sealed for [`owner`](Self::owner).
+    pub sealed_token: String,
+}
+
+impl TemplateMemory {
+    /// To whom what is sealed with `image` belongs: a name that no other has.
+    #[must_use]
+    pub fn owner(image: &Memory) -> String {
+        let name = image.directory().file_name().unwrap_or_default();
+        format!("memory {}", name.to_string_lossy())
+    }
 }
 
 impl Template {

@@ -125,6 +125,7 @@ impl SandboxWorkshop {
             env: BTreeMap::new(),
             lifetime: Some(LIFETIME),
             attachment: Attachment::Client,
+            memory: None,
         };
         let init = InitRequest {
             env_vars: Some(job.env.clone()),

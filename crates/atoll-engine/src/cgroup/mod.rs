@@ -39,6 +39,9 @@ pub enum CgroupLayout {
 }
 
 impl CgroupLayout {
+    /// Controllers that limits need.
+    pub(crate) const NEEDED: [&'static str; 3] = ["memory", "cpu", "pids"];
+
     /// What is mounted at `/sys/fs/cgroup`.
     ///
     /// # Errors
@@ -59,7 +62,6 @@ impl CgroupLayout {
     /// # Errors
     /// When the list cannot be read.
     pub fn missing_controllers(self) -> io::Result<Vec<&'static str>> {
-        let needed = ["memory", "cpu", "pids"];
         let offered: Vec<String> = match self {
             Self::V1 => fs::read_dir(ROOT)?
                 .flatten()
@@ -71,7 +73,7 @@ impl CgroupLayout {
                 .map(str::to_owned)
                 .collect(),
         };
-        Ok(needed
+        Ok(Self::NEEDED
             .into_iter()
             .filter(|name| !offered.iter().any(|offer| offer == name))
             .collect())
@@ -211,26 +213,43 @@ impl Cgroup {
         let number = |controller, file| read_number(&self.file(controller, file)).unwrap_or(0);
         let keyed =
             |controller, file, key| read_keyed(&self.file(controller, file), key).unwrap_or(0);
+        let counters = self.counters();
         match self.layout {
             CgroupLayout::V1 => Stats {
-                cpu_usec: number("cpuacct", "cpuacct.usage") / 1000,
                 throttled_usec: keyed("cpu", "cpu.stat", "throttled_time") / 1000,
                 memory_bytes: number("memory", "memory.usage_in_bytes"),
                 memory_cache_bytes: keyed("memory", "memory.stat", "total_cache"),
+                pids: number("pids", "pids.current"),
+                ..counters
+            },
+            CgroupLayout::V2 => Stats {
+                throttled_usec: keyed("", "cpu.stat", "throttled_usec"),
+                memory_bytes: number("", "memory.current"),
+                memory_cache_bytes: keyed("", "memory.stat", "file"),
+                pids: number("", "pids.current"),
+                ..counters
+            },
+        }
+    }
+
+    /// What only grows: time, the peak of memory, and what was refused or ended. Asked
+    /// for around each execution, so nothing is read that the kernel has to add up first.
+    pub(crate) fn counters(&self) -> Stats {
+        let number = |controller, file| read_number(&self.file(controller, file)).unwrap_or(0);
+        let keyed =
+            |controller, file, key| read_keyed(&self.file(controller, file), key).unwrap_or(0);
+        match self.layout {
+            CgroupLayout::V1 => Stats {
+                cpu_usec: number("cpuacct", "cpuacct.usage") / 1000,
                 memory_peak_bytes: number("memory", "memory.max_usage_in_bytes"),
                 oom_kills: keyed("memory", "memory.oom_control", "oom_kill"),
-                pids: number("pids", "pids.current"),
                 pids_refused: keyed("pids", "pids.events", "max"),
                 ..Stats::default()
             },
             CgroupLayout::V2 => Stats {
                 cpu_usec: keyed("", "cpu.stat", "usage_usec"),
-                throttled_usec: keyed("", "cpu.stat", "throttled_usec"),
-                memory_bytes: number("", "memory.current"),
-                memory_cache_bytes: keyed("", "memory.stat", "file"),
                 memory_peak_bytes: number("", "memory.peak"),
                 oom_kills: keyed("", "memory.events", "oom_kill"),
-                pids: number("", "pids.current"),
                 pids_refused: keyed("", "pids.events", "max"),
                 ..Stats::default()
             },

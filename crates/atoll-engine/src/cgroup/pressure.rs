@@ -67,12 +67,30 @@ impl MemoryAlarm {
         ) == Some(1)
     }
 
+    /// How much of its memory only waits to be written to its disk: that
+    /// becomes free without anybody's end.
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        let stat = self.cgroup.file("memory", "memory.stat");
+        ["total_dirty", "total_writeback"]
+            .iter()
+            .filter_map(|key| read_keyed(&stat, key))
+            .sum()
+    }
+
     /// Most loans at a time.
     pub(crate) const LOANS_MAX: u64 = 4;
 
     /// Lends memory, so that the guest can do what it is asked for.
     pub(crate) fn lend(&self, loans: u64) -> io::Result<()> {
-        self.limit(self.bounds.memory_bytes + loans * HEADROOM_BYTES)
+        self.limit(self.lent(loans).memory_bytes)
+    }
+
+    /// The bounds of the sandbox with so much on loan.
+    pub(crate) fn lent(&self, loans: u64) -> Bounds {
+        Bounds {
+            memory_bytes: self.bounds.memory_bytes + loans * HEADROOM_BYTES,
+            ..self.bounds
+        }
     }
 
     /// Takes the loan back; fails while the sandbox needs it.

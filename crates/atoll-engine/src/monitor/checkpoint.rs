@@ -29,6 +29,8 @@ use crate::host::{HostObject, creates, program};
 const HOLD_BOUND: Duration = Duration::from_secs(10);
 /// How long it may take to write all of its memory, each time.
 const WRITE_BOUND: Duration = Duration::from_secs(60);
+/// How long it may take to let go: what it writes still, after that was given up, comes first.
+const RESUME_BOUND: Duration = Duration::from_secs(90);
 /// Longest part of what `runsc` says that is passed on.
 const LAST_WORDS_BYTES: usize = 2048;
 
@@ -97,10 +99,7 @@ impl Image {
 
     /// Takes what is in `directory` for whole, once it is on disk.
     fn seal(directory: PathBuf) -> io::Result<Self> {
-        for entry in fs::read_dir(&directory)? {
-            File::open(entry?.path())?.sync_all()?;
-        }
-        File::open(&directory)?.sync_all()?;
+        sync(&directory)?;
         Ok(Self {
             files: written(&directory)?,
             directory,
@@ -131,38 +130,108 @@ fn written(directory: &Path) -> io::Result<Vec<WrittenFile>> {
     Ok(files)
 }
 
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    /// The sandbox runs on.
+    #[error("{0}")]
+    Failed(#[from] io::Error),
+    /// It holds still, and cannot be let go.
+    #[error("{0}")]
+    Stuck(String),
+}
+
 /// Writes the memory of the sandbox `id` of `runsc`, which holds still afterwards. When it
 /// fails, it runs on.
 ///
 /// The caller must be single-threaded.
-pub(super) fn write(runsc: &Runsc, home: &Path, id: &SandboxId) -> io::Result<Image> {
+pub(super) fn write(runsc: &Runsc, home: &Path, id: &SandboxId) -> Result<Image, WriteError> {
     let place = place(home, id);
-    let mut is_held = false;
+    remove_tree(&place)?;
+    make_dir(&place, 0o700)?;
+    let kept = place.join("image");
     let written = creates(HostObject::Checkpoint, || {
-        remove_tree(&place)?;
-        make_dir(&place, 0o700)?;
-        is_held = true;
-        call(runsc, "pause", &[], HOLD_BOUND)?;
-        let (draft, kept) = (place.join("draft"), place.join("image"));
-        write_into(runsc, &draft)?;
-        remove_tree(&draft)?;
-        write_into(runsc, &kept)?;
-        Image::seal(kept)
+        hold(runsc)?;
+        write_twice(runsc, &kept)
+            .and_then(|()| Image::seal(kept.clone()))
+            .or_else(|error| {
+                let _ = remove_tree(&place);
+                go_on(runsc, Some(&error))?;
+                Err(error.into())
+            })
     });
-    written.or_else(|error| {
+    written.inspect_err(|_| {
         let _ = remove_tree(&place);
-        if is_held {
-            go_on(runsc).map_err(|left| {
-                io::Error::other(format!("{error}; and it does not run on: {left}"))
-            })?;
-        }
-        Err(error)
     })
 }
 
-/// Lets a sandbox run on that was held still.
-fn go_on(runsc: &Runsc) -> io::Result<()> {
-    call(runsc, "resume", &[], HOLD_BOUND)
+/// Writes the memory of a sandbox that runs on into `directory`, which does not exist yet and
+/// is not left when that fails. Calls `before_it_goes_on` while it still holds still.
+///
+/// The caller must be single-threaded.
+pub(super) fn write_and_go_on(
+    runsc: &Runsc,
+    directory: &Path,
+    before_it_goes_on: impl FnOnce(),
+) -> Result<(), WriteError> {
+    let written = creates(HostObject::Checkpoint, || {
+        hold(runsc)?;
+        let written = write_twice(runsc, directory);
+        before_it_goes_on();
+        go_on(runsc, written.as_ref().err())?;
+        Ok::<_, WriteError>(written?)
+    });
+    // Nobody waits for the disk who does not have to.
+    let on_disk = written.and_then(|()| Ok(sync(directory)?));
+    on_disk.inspect_err(|_| {
+        // If that fails: whoever looks for it finds no record of it, and removes it.
+        let _ = remove_tree(directory);
+    })
+}
+
+/// Holds a sandbox still; one that cannot be runs on.
+fn hold(runsc: &Runsc) -> Result<(), WriteError> {
+    match call(runsc, "pause", &[], HOLD_BOUND) {
+        // What was asked for may still be done.
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            go_on(runsc, Some(&error))?;
+            Err(error.into())
+        }
+        held => Ok(held?),
+    }
+}
+
+/// Lets a sandbox run on that was held still, after what may have gone wrong.
+fn go_on(runsc: &Runsc, error: Option<&io::Error>) -> Result<(), WriteError> {
+    let resume = || call(runsc, "resume", &[], RESUME_BOUND);
+    let resumed = resume().or_else(|error| match error.kind() {
+        // What was asked for may still be done, and twice would be the end of gVisor's kernel.
+        io::ErrorKind::TimedOut => Err(error),
+        _ => resume(),
+    });
+    resumed.map_err(|left| {
+        let before = error
+            .map(|error| format!("{error}; and "))
+            .unwrap_or_default();
+        WriteError::Stuck(format!("{before}it does not run on: {left}"))
+    })
+}
+
+/// Writes the memory of a sandbox that holds still into the new directory `kept`.
+fn write_twice(runsc: &Runsc, kept: &Path) -> io::Result<()> {
+    let draft = kept.with_extension("draft");
+    let drafted = write_into(runsc, &draft);
+    remove_tree(&draft)?;
+    drafted?;
+    write_into(runsc, kept)
+}
+
+/// Waits until what is in `directory` is on disk.
+fn sync(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        File::open(entry?.path())?.sync_all()?;
+    }
+    File::open(directory)?.sync_all()
 }
 
 fn write_into(runsc: &Runsc, directory: &Path) -> io::Result<()> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::EngineConfig;
 use crate::host::process::ProcessIdentity;
 use crate::runtime::Stats;
-use crate::{NetworkPolicy, Outcome, SandboxSpec, Tier};
+use crate::{Memory, NetworkPolicy, Outcome, SandboxSpec, Tier};
 
 /// Longest line either side takes.
 const LINE_LIMIT: u64 = 1024 * 1024;
@@ -82,12 +82,16 @@ impl Failure {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Question {
     Stats,
+    /// What [`Question::Stats`] tells of an execution, and nothing that is slow to find out.
+    Counters,
     Freeze,
     Thaw,
     /// Ends every process and keeps the disk.
     Suspend,
     /// Ends every process and keeps their memory on disk.
     Checkpoint,
+    /// Writes its memory into a new directory; it runs on.
+    WriteMemory(PathBuf),
     /// Lets a suspended sandbox run on; it stays as it is when that fails.
     Wake,
     /// It runs on as it should: what is kept on disk of its memory is not needed any more.
@@ -114,6 +118,7 @@ pub(crate) enum Answer {
     Done,
     Stats(Stats),
     Ready(Ready),
+    Memory(Memory),
     /// Directory with the changes over the layers.
     Halted(PathBuf),
     /// The same while every process holds still, and the layers, the top one first.

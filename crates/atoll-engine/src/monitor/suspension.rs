@@ -14,15 +14,14 @@
 //! that it runs on as it should.
 
 use std::io;
+use std::path::Path;
 
-use super::assemble::{self, Running, make_lifeline};
-use super::checkpoint;
+use super::assemble::{self, Running, Runsc, make_lifeline};
+use super::checkpoint::{self, WriteError};
+use super::exhaustion::Exhaustion;
 use super::message::MonitorRequest;
-use crate::Tier;
 use crate::host::process::ProcessIdentity;
-
-/// What the guest understands as the news that its memory was on disk.
-const RESTORED: &[u8] = b"r";
+use crate::{Memory, Tier};
 
 /// Where a sandbox stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,25 +72,62 @@ impl Running {
 
     /// Ends its processes and keeps their memory on disk. When it fails, it runs on. This
     /// process must have one thread.
-    pub(super) fn checkpoint(&mut self, request: &MonitorRequest) -> io::Result<()> {
+    pub(super) fn checkpoint(&mut self, request: &MonitorRequest) -> Result<(), WriteError> {
         match &self.phase {
             Phase::Awake => {}
             Phase::Suspended(_) => return Ok(()),
-            Phase::Halted => return Err(io::Error::other("its processes have ended")),
+            Phase::Halted => return Err(io::Error::other("its processes have ended").into()),
         }
         // Writing another one begins with the removal of this.
         self.image = None;
-        let Some(runsc) = &self.started.runsc else {
-            let tier = request.tier;
-            let text = format!("the {tier} tier cannot keep memory on disk");
-            return Err(io::Error::other(text));
-        };
+        let runsc = self.runsc(request)?;
         let watcher = ProcessIdentity::current()?;
+        self.lend()?;
         let image = checkpoint::write(runsc, &request.config.home, &request.spec.id)?;
         self.image = Some(image);
         // From here on its memory is safe, however long its processes take to end.
         self.phase = Phase::Suspended(watcher);
-        self.end_processes()
+        Ok(self.end_processes()?)
+    }
+
+    /// Writes its memory into `directory`, which does not exist, and lets it run on, also when
+    /// that fails. This process must have one thread.
+    pub(super) fn write_memory(
+        &mut self,
+        request: &MonitorRequest,
+        directory: &Path,
+    ) -> Result<Memory, WriteError> {
+        if self.phase != Phase::Awake {
+            return Err(io::Error::other("it does not run").into());
+        }
+        let MonitorRequest { config, spec, .. } = request;
+        if !spec.guest(config).is_dir() {
+            let text = "the files of its guest were removed: nothing could begin with its memory";
+            return Err(io::Error::other(text).into());
+        }
+        let runsc = self.runsc(request)?;
+        self.lend()?;
+        let take_back = || {
+            if let Some(exhaustion) = &self.started.exhaustion {
+                exhaustion.take_back();
+            }
+        };
+        checkpoint::write_and_go_on(runsc, directory, take_back)?;
+        Ok(Memory::of(directory, runsc.mark()?, config, spec)?)
+    }
+
+    fn lend(&self) -> io::Result<()> {
+        let exhaustion = self.started.exhaustion.as_ref();
+        exhaustion.map_or(Ok(()), Exhaustion::lend)
+    }
+
+    /// How its memory is written.
+    fn runsc(&self, request: &MonitorRequest) -> io::Result<&Runsc> {
+        let missing = || {
+            let tier = request.tier;
+            io::Error::other(format!("the {tier} tier cannot keep memory on disk"))
+        };
+        self.started.runsc.as_ref().ok_or_else(missing)
     }
 
     /// Lets it run on: with the memory on disk, or by booting it again. When it fails, it is
@@ -124,8 +160,7 @@ impl Running {
         self.lifeline = lifeline;
         self.phase = Phase::Awake;
         if self.image.is_some() {
-            // One that does not hear it draws the same random numbers as before, at worst.
-            let _ = rustix::io::write(&self.lifeline, RESTORED);
+            assemble::tell_restored(&self.lifeline);
         }
         Ok(())
     }

@@ -4,13 +4,14 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 use super::assemble::Running;
+use super::checkpoint::WriteError;
 use super::exhaustion::{Exhaustion, Room};
 use super::message::{Answer, MonitorRequest, Question, Ready, receive, send};
 use super::resolver::Resolver;
@@ -20,7 +21,7 @@ use crate::lease::{HostLock, Lease, LeasedNetwork};
 use crate::network;
 use crate::record::Records;
 use crate::runtime::Stats;
-use crate::{Attachment, Limits, NetworkPolicy, Outcome};
+use crate::{Attachment, Limits, Memory, NetworkPolicy, Outcome};
 
 /// A client that opens the control socket and then says nothing is cut off.
 const QUESTION_BOUND: Duration = Duration::from_secs(1);
@@ -124,6 +125,10 @@ impl Watch<'_> {
     fn until_the_end(&mut self, terminate: &OwnedFd) -> io::Result<Outcome> {
         let stdin = io::stdin();
         loop {
+            // What it was lent to write its memory, or to read it.
+            if let Some(outcome) = self.relieve(false, false)? {
+                return Ok(outcome);
+            }
             let timeout = self.lifetime.left();
             if timeout == Some(Duration::ZERO) {
                 return Ok(self.lifetime.ended());
@@ -200,6 +205,13 @@ impl Watch<'_> {
         let Some(exhaustion) = &self.running.started.exhaustion else {
             return Ok(None);
         };
+        if exhaustion.is_lent() && self.running.phase == Phase::Awake {
+            match exhaustion.call_in(&self.running.lifeline) {
+                Room::Enough => {}
+                Room::Made => self.memory_kills += 1,
+                Room::None(outcome) => return Ok(Some(outcome)),
+            }
+        }
         if memory {
             match exhaustion.make_room(&self.running.lifeline)? {
                 Room::Enough => {}
@@ -245,11 +257,13 @@ impl Watch<'_> {
         let cgroup = &self.running.foundation.cgroup;
         let answer = match question {
             Question::Stats => self.stats().map(Answer::Stats),
+            Question::Counters => self.counters().map(Answer::Stats),
             Question::Freeze
             | Question::Thaw
             | Question::HoldStill
             | Question::Suspend
             | Question::Checkpoint
+            | Question::WriteMemory(_)
             | Question::Wake
                 if self.reader.is_some() =>
             {
@@ -264,7 +278,16 @@ impl Watch<'_> {
                 .running
                 .suspend(self.request)
                 .map(|()| Answer::Ready(self.running.ready())),
-            Question::Checkpoint => self.checkpoint().map(Answer::Ready),
+            Question::Checkpoint => match self.checkpoint() {
+                Ok(ready) => Ok(Answer::Ready(ready)),
+                Err(WriteError::Failed(error)) => Err(error),
+                Err(WriteError::Stuck(what)) => return Ok(Some(stuck(&mut client, what))),
+            },
+            Question::WriteMemory(directory) => match self.write_memory(&directory) {
+                Ok(memory) => Ok(Answer::Memory(memory)),
+                Err(WriteError::Failed(error)) => Err(error),
+                Err(WriteError::Stuck(what)) => return Ok(Some(stuck(&mut client, what))),
+            },
             Question::Wake => self.wake(),
             Question::Settle => {
                 // Whoever asks does not wait for the disk.
@@ -326,12 +349,21 @@ impl Watch<'_> {
     }
 
     /// Suspends it with its memory on disk.
-    fn checkpoint(&mut self) -> io::Result<Ready> {
+    fn checkpoint(&mut self) -> Result<Ready, WriteError> {
         // What writes it is started from here.
         self.resolver.stop()?;
         let written = self.running.checkpoint(self.request);
         self.resolver.go_on()?;
         written.map(|()| self.running.ready())
+    }
+
+    /// Writes its memory for others to begin with.
+    fn write_memory(&mut self, directory: &Path) -> Result<Memory, WriteError> {
+        // What writes it is started from here.
+        self.resolver.stop()?;
+        let written = self.running.write_memory(self.request, directory);
+        self.resolver.go_on()?;
+        written
     }
 
     /// The intent is on record before the effect, so that rules which have to be
@@ -359,23 +391,37 @@ impl Watch<'_> {
     }
 
     fn stats(&self) -> io::Result<Stats> {
+        Ok(Stats {
+            network: match self.running.lease.network {
+                Some(_) => network::usage(self.running.lease.slot).map_err(io::Error::other)?,
+                None => None,
+            },
+            ..self.with_disk(self.usage())?
+        })
+    }
+
+    fn counters(&self) -> io::Result<Stats> {
+        let counted = self.running.foundation.cgroup.counters();
+        self.with_disk(self.with_own_kills(counted))
+    }
+
+    fn with_disk(&self, stats: Stats) -> io::Result<Stats> {
         let disk = rustix::fs::statvfs(&self.running.foundation.disk)?;
         Ok(Stats {
             disk_free_bytes: disk.f_bavail * disk.f_frsize,
             disk_total_bytes: disk.f_blocks * disk.f_frsize,
             inodes_free: disk.f_ffree,
             inodes_total: disk.f_files,
-            network: match self.running.lease.network {
-                Some(_) => network::usage(self.running.lease.slot).map_err(io::Error::other)?,
-                None => None,
-            },
-            ..self.usage()
+            ..stats
         })
     }
 
     /// What the kernel counted, and what was ended in its place.
     fn usage(&self) -> Stats {
-        let counted = self.running.foundation.cgroup.stats();
+        self.with_own_kills(self.running.foundation.cgroup.stats())
+    }
+
+    fn with_own_kills(&self, counted: Stats) -> Stats {
         Stats {
             oom_kills: counted.oom_kills + self.memory_kills,
             ..counted
@@ -411,6 +457,13 @@ impl Watch<'_> {
         let inside = inside.strip_prefix("/").unwrap_or(&inside);
         PathBuf::from(format!("/proc/{}/root", std::process::id())).join(inside)
     }
+}
+
+/// The end of a sandbox that holds still and cannot be let go: nobody would ever hear of it.
+fn stuck(client: &mut UnixStream, what: String) -> Outcome {
+    // A client that went away before its answer is not the sandbox's trouble.
+    let _ = send(client, &Answer::Failed(what.clone()));
+    Outcome::Crashed { detail: what }
 }
 
 /// Why a sandbox whose first process is gone has ended. What the kernel counted

@@ -21,6 +21,9 @@ pub struct SnapshotInfo {
     pub snapshot_id: String,
     /// What it is called, without the tag.
     pub names: Vec<String>,
+    /// Whether processes go on in what is made of it. Not E2B's: others leave it out.
+    #[serde(rename = "hasMemory", default)]
+    pub has_memory: bool,
 }
 
 /// Body of `POST /sandboxes/{id}/fork`.

@@ -131,9 +131,10 @@ impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         let message = error.to_string();
         match error {
-            CreateError::TemplateReference(_) | CreateError::Wish(_) | CreateError::Traffic(_) => {
-                Self::bad_request(message)
-            }
+            CreateError::TemplateReference(_)
+            | CreateError::Wish(_)
+            | CreateError::Traffic(_)
+            | CreateError::Refused { .. } => Self::bad_request(message),
             CreateError::NoTemplate(_) | CreateError::NotBuilt(_) | CreateError::NoTag { .. } => {
                 Self::new(StatusCode::NOT_FOUND, message)
             }

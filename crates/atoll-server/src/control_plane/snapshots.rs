@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use atoll_control::lifecycle::{OperationError, SnapshotError, SnapshotFilter, SnapshotView};
+use atoll_engine::Tier;
 use atoll_protocol::rest::{Fork, ForkResult, NewSnapshot, SnapshotInfo};
 use axum::Json;
 use axum::extract::State;
@@ -22,21 +23,24 @@ use super::templates::find;
 /// How long a fork lives when nothing is said: as long as a sandbox.
 const TIMEOUT: i64 = 300;
 
-/// Memory is not part of a snapshot on this tier; `memory` in the body asks for it in vain,
-/// and E2B's clients send it only when they were told to.
+/// Whether memory is part of a snapshot is the tier's to say; `memory` in the body can only ask
+/// for what is so anyway, and E2B's clients send it only when they were told to.
 pub(super) async fn create(
     State(plane): State<Plane>,
     asker: Asker,
     SandboxName(id): SandboxName,
     Optional(body): Optional<NewSnapshot>,
 ) -> Answer<(StatusCode, Json<SnapshotInfo>)> {
-    if body.memory == Some(true) {
+    let has_memory = plane.lifecycle.tier() == Tier::Gvisor;
+    if body.memory.is_some_and(|wanted| wanted != has_memory) {
         // Whoever may not see the sandbox learns nothing else.
         let found = plane.lifecycle.get(&asker.caller, &id).await;
         found.map_err(|error| ApiError::of_sandbox(&id, error))?;
-        return Err(ApiError::bad_request(
-            "snapshots hold files and no memory on this server: leave 'memory' out",
-        ));
+        return Err(ApiError::bad_request(if has_memory {
+            "snapshots hold memory and files on this server: leave 'memory' out"
+        } else {
+            "snapshots hold files and no memory on this server: leave 'memory' out"
+        }));
     }
     let name = body.name.as_deref().filter(|name| !name.is_empty());
     let taken = plane.lifecycle.snapshot(&asker.caller, &id, name).await;
@@ -136,6 +140,7 @@ fn info(snapshot: SnapshotView) -> SnapshotInfo {
     SnapshotInfo {
         snapshot_id: snapshot.id,
         names: snapshot.name.into_iter().collect(),
+        has_memory: snapshot.has_memory,
     }
 }
 
@@ -146,7 +151,7 @@ impl ApiError {
         match error {
             SnapshotError::Sandbox(OperationError::Failed(reason)) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("the files of sandbox '{id}' cannot be read now, and it runs on: {reason}"),
+                format!("sandbox '{id}' cannot be written down now, and it runs on: {reason}"),
             )
             .retry(Retry::Yes),
             SnapshotError::Sandbox(error) => Self::of_sandbox(id, error),

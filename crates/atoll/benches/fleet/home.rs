@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct Fleet {
     pub(crate) client: Client,
     pub(crate) server: Server,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 impl Fleet {
@@ -40,8 +40,13 @@ impl Fleet {
         Ok(Self {
             client: server.client()?,
             server,
-            _home: home,
+            home,
         })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.home.path()
     }
 
     /// The same with a pool of `size` members.

@@ -11,8 +11,10 @@ use crate::times::Times;
 
 /// What the larger one holds, in bytes that do not compress.
 const HELD_MIB: usize = 256;
+/// How much is held, and what that is called.
+pub(crate) const SIZES: [(usize, &str); 2] = [(0, "idle"), (HELD_MIB, "256 MiB")];
 /// Longer than any run of the benchmark.
-const LIFETIME: Duration = Duration::from_secs(3600);
+pub(crate) const LIFETIME: Duration = Duration::from_secs(3600);
 /// How long a program may take to fill its memory.
 const FILL_BOUND: Duration = Duration::from_secs(60);
 
@@ -22,7 +24,7 @@ pub(crate) async fn pauses(tier: &str, template: &str, count: usize) -> Result<(
         return Ok(());
     }
     let fleet = Fleet::start(tier, "")?;
-    for (held_mib, name) in [(0, "idle"), (HELD_MIB, "256 MiB")] {
+    for (held_mib, name) in SIZES {
         let options = CreateOptions {
             timeout: Some(LIFETIME),
             ..CreateOptions::template(template)
@@ -58,7 +60,7 @@ pub(crate) async fn pauses(tier: &str, template: &str, count: usize) -> Result<(
 }
 
 /// Starts a program that fills memory and waits.
-async fn hold(sandbox: &Sandbox, mib: usize) -> Result<()> {
+pub(crate) async fn hold(sandbox: &Sandbox, mib: usize) -> Result<()> {
     let program = format!(
         "nohup python3 -c \"import os, time; held = b''.join(os.urandom(1 << 20) for _ in range({mib})); \
          open('/tmp/held', 'w').close(); time.sleep(3600)\" >/dev/null 2>&1 &"

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each benchmark uses its part")]
 
 pub mod connection;
+pub mod raw_runsc;
 pub mod server;
 
 use std::collections::BTreeMap;
@@ -122,6 +123,7 @@ impl Bench {
             env: BTreeMap::new(),
             lifetime: Some(Duration::from_secs(600)),
             attachment: Attachment::Client,
+            memory: None,
         };
         let init = InitRequest {
             env_vars: Some(self.env.clone()),

@@ -37,10 +37,12 @@ pub use command::{Finished, Invocation, Running};
 
 /// What nothing in these tests comes close to taking. `ATOLL_TEST_TIME_FACTOR`
 /// stretches it where processors are slow.
-pub static BOUND: LazyLock<Duration> = LazyLock::new(|| {
+pub static BOUND: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(90) * *TIME_FACTOR);
+
+/// By how much processors are slower here.
+pub static TIME_FACTOR: LazyLock<u32> = LazyLock::new(|| {
     let factor = std::env::var("ATOLL_TEST_TIME_FACTOR");
-    let factor: u32 = factor.map_or(1, |factor| factor.parse().unwrap());
-    Duration::from_secs(90) * factor
+    factor.map_or(1, |factor| factor.parse().unwrap())
 });
 
 /// The binary under test.

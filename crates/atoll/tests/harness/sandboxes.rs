@@ -67,6 +67,7 @@ impl Sandboxes {
             env: BTreeMap::new(),
             lifetime: Some(lifetime),
             attachment,
+            memory: None,
         }
     }
 

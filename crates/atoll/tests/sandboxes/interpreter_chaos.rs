@@ -122,6 +122,27 @@ nice(1), nice(os.getppid()), nice('self'), lowered, shell.stdout";
 
 #[tokio::test]
 async fn a_fork_bomb_in_a_cell_costs_its_context_and_nothing_else() {
+    endure(&[
+        // Ends where there is no room, and goes on.
+        "import os\nwhile True: os.fork()",
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_fork_bomb_that_leaves_its_session_costs_no_more() {
+    endure(&[
+        // Each in a session of its own, so that no one signal reaches them all.
+        "import os\nwhile True:\n    try:\n        if os.fork() == 0: os.setsid()\n    except OSError: pass",
+        // Each an orphan as well, below nobody who could be asked for it.
+        "import os\nwhile True:\n    try:\n        if os.fork() == 0:\n            os.setsid()\n            if os.fork(): os._exit(0)\n    except OSError: pass",
+    ])
+    .await;
+}
+
+/// Runs bombs, and looks at what is left after each of them.
+async fn endure(bombs: &[&str]) {
     if tier() != Tier::Container {
         return; // Under gVisor the sandbox ends with its processes: `limits.rs`.
     }
@@ -134,11 +155,7 @@ async fn a_fork_bomb_in_a_cell_costs_its_context_and_nothing_else() {
         timeout: Some(BOMB_BOUND),
         ..CodeOptions::default()
     };
-    for bomb in [
-        // Ends where there is no room, and goes on.
-        "import os\nwhile True: os.fork()",
-        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    ] {
+    for bomb in bombs {
         let begun = Instant::now();
         match sandbox.code().run(bomb, &patient, |_| {}).await {
             Ok(ended) => {

@@ -6,7 +6,7 @@ use std::fs;
 use atoll_engine::Tier;
 use serde_json::{Value, json};
 
-use crate::harness::{Finished, TestHome, eventually, second_home, tier};
+use crate::harness::{Finished, TIME_FACTOR, TestHome, eventually, second_home, tier};
 
 /// A run that hits a limit, and then one that must not notice.
 fn over_the_edge(home: &TestHome, arguments: &[&str]) -> Value {
@@ -312,8 +312,11 @@ fn a_timeout_ends_the_whole_tree() {
         "setsid sleep {marker}1 & (setsid sleep {marker}2 &); nohup sleep {marker}3 > /dev/null 2>&1 &\n\
          trap '' TERM INT HUP; echo ready; sleep {marker}4"
     );
+    // Long enough for all of them to start.
+    let seconds = 2 * *TIME_FACTOR;
+    let timeout = format!("{seconds}s");
     let mut running = home
-        .atoll(["run", "--timeout", "2s", "-l", "bash", "-c", &code])
+        .atoll(["run", "--timeout", &timeout, "-l", "bash", "-c", &code])
         .start();
     running.wait_for("ready\n");
     // Positive control: the host sees them while they run. Processes of gVisor it
@@ -325,7 +328,10 @@ fn a_timeout_ends_the_whole_tree() {
     assert_eq!((finished.code, finished.stdout.as_str()), (124, "ready\n"));
     assert_eq!(
         finished.stderr,
-        "atoll: timeout of 2 s reached\nhint: allow more, for example --timeout 4s\n"
+        format!(
+            "atoll: timeout of {seconds} s reached\nhint: allow more, for example --timeout {}s\n",
+            2 * seconds
+        )
     );
     assert_eq!(sleepers(&marker), 0);
 

@@ -50,6 +50,7 @@ mod serve_clients;
 mod serve_events;
 mod serve_executions;
 mod serve_limits;
+mod serve_memory;
 mod serve_packages;
 mod serve_pause;
 mod serve_pool;

@@ -13,9 +13,10 @@ use crate::harness::server::{Ask, Server};
 use crate::harness::{TestHome, eventually, names_below, processes_of, second_home, tier};
 
 /// Counts without end, a line at a time.
-const JOB: &str = "i=0; while true; do i=$((i+1)); echo $i >> /home/user/job; sleep 0.02; done";
+pub(super) const JOB: &str =
+    "i=0; while true; do i=$((i+1)); echo $i >> /home/user/job; sleep 0.02; done";
 
-fn is_elsewhere() -> bool {
+pub(super) fn is_elsewhere() -> bool {
     tier() != Tier::Gvisor
 }
 
@@ -32,7 +33,7 @@ fn connect(sandbox: &Sandbox<'_>) -> Value {
 }
 
 /// Runs Python code and gives what it printed.
-fn python(sandbox: &Sandbox<'_>, code: &str) -> String {
+pub(super) fn python(sandbox: &Sandbox<'_>, code: &str) -> String {
     let ask = Ask {
         method: "POST",
         target: "/execute",
@@ -122,12 +123,12 @@ fn memory_that_somebody_touched_is_not_restored() {
     assert_eq!(other.read("/home/user/secret").body, "of another tenant");
 }
 
-/// A small file system in the place of all images.
-struct SmallRoom(PathBuf);
+/// A small file system in the place of a directory of the home.
+pub(super) struct SmallRoom(PathBuf);
 
 impl SmallRoom {
-    fn over(home: &TestHome) -> Self {
-        let place = images(home);
+    pub(super) fn over(home: &TestHome, directory: &str) -> Self {
+        let place = home.path().join(directory);
         fs::create_dir_all(&place).unwrap();
         run(
             "mount",
@@ -143,7 +144,7 @@ impl SmallRoom {
         Self(place)
     }
 
-    fn grow(&self) {
+    pub(super) fn grow(&self) {
         run(
             "mount",
             &["-o", "remount,size=2g", self.0.to_str().unwrap()],
@@ -168,7 +169,7 @@ fn a_pause_without_room_costs_no_sandbox() {
         return;
     }
     let home = second_home();
-    let room = SmallRoom::over(&home);
+    let room = SmallRoom::over(&home, "checkpoints");
     let server = Server::start(home);
     let sandbox = Sandbox::make(&server, json!({}));
     sandbox.write("/home/user/kept", "kept");

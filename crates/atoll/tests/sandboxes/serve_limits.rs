@@ -138,3 +138,20 @@ fn a_pool_gives_nobody_a_member_of_other_limits() {
     let usual = json!({"limits": {"memory_mib": 1024, "cpu_millis": 2000}});
     assert_eq!(sandbox(&server, usual), member);
 }
+
+#[test]
+fn limits_that_a_tier_cannot_keep_are_the_callers_mistake() {
+    let server = Server::start_with(second_home(), &[("ATOLL_ISOLATION", "gvisor")]);
+    let refused = |limits: Value, said: &str| {
+        let wish = json!({"template": "base", "limits": limits});
+        let answer = server.ask("POST", "/api/v1/sandboxes", Some(wish));
+        let problem = fails(&answer, ErrorCode::InvalidRequest).to_string();
+        assert!(problem.contains(said), "{said}: {problem}");
+    };
+    refused(
+        json!({"inodes": 20_000}),
+        "cannot limit the number of files",
+    );
+    refused(json!({"cpu_millis": 20}), "too few for the gvisor tier");
+    assert!(server.leased().is_empty());
+}

@@ -50,7 +50,7 @@ impl<'s> Sandbox<'s> {
         Self::of(server, &server.create(more))
     }
 
-    fn of(server: &'s Server, made: &Value) -> Self {
+    pub(super) fn of(server: &'s Server, made: &Value) -> Self {
         let text = |name: &str| made[name].as_str().unwrap().to_owned();
         Self {
             server,

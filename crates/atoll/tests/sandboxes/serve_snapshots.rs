@@ -408,7 +408,8 @@ fn a_person_takes_lists_and_deletes_them_and_forks() {
         (0, "default/work:v1\n")
     );
     let listed = home.run(["snapshot", "list", "--name", "work", "--json"]);
-    let expected = json!([{"snapshotID": "default/work:v1", "names": ["default/work"]}]);
+    let expected =
+        json!([{"snapshotID": "default/work:v1", "names": ["default/work"], "hasMemory": false}]);
     assert_eq!(listed.json(), expected);
     let table = home.run(["snapshot", "list", "--sandbox", &id]).stdout;
     assert!(table.contains("default/work:v1"), "{table}");

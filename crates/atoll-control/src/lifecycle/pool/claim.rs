@@ -274,6 +274,7 @@ mod tests {
             created_at_ms: 0,
             spec_hash: Digest::of(b"spec"),
             total_bytes: 0,
+            memory: None,
         }
     }
 

@@ -100,6 +100,7 @@ async fn setting() -> Setting {
         created_at_ms: 1,
         spec_hash: Digest::of(b"parent"),
         total_bytes: layer.bytes,
+        memory: None,
     };
     builder.catalog().save(&parent).unwrap();
     Setting {
@@ -452,7 +453,7 @@ async fn a_built_in_template_comes_with_what_it_is_made_from() {
     );
     let parent = setting.builder.catalog().get(&slim).unwrap().unwrap();
     assert!(template.layers.ends_with(&parent.layers));
-    assert_eq!(template.resources.memory_mib, Some(2048));
+    assert_eq!(template.resources.memory_mib, Some(4096));
 
     // What is there is taken as it is.
     let mut begun = Vec::new();

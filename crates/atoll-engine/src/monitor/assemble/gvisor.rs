@@ -36,6 +36,7 @@ use crate::host::mount::{self, Access};
 use crate::host::process::{ProcessIdentity, pidfd, within_network};
 use crate::host::{HostObject, creates, program, user_namespace};
 use crate::lease::Lease;
+use crate::memory::Written;
 use crate::monitor::exhaustion::Exhaustion;
 use crate::monitor::message::{Entrance, Failure, MonitorRequest};
 use crate::network::{self, enclosed};
@@ -110,6 +111,14 @@ impl Runsc {
         &self.path
     }
 
+    /// What tells it from another release.
+    pub(in crate::monitor) fn mark(&self) -> io::Result<Written> {
+        match &self.binary {
+            Some(binary) => Ok(Written::of_metadata(&self.path, &binary.metadata()?)),
+            None => Written::of(&self.path),
+        }
+    }
+
     /// Where it says what goes wrong with `verb`.
     pub(in crate::monitor) fn log(&self, verb: &str) -> PathBuf {
         self.state.join(format!("runsc-{verb}.log"))
@@ -158,6 +167,9 @@ pub(super) fn create(
     guest_input: PipeReader,
 ) -> Result<Created, Failure> {
     let MonitorRequest { config, spec, .. } = request;
+    let origin = spec.memory.as_ref().map_or(Origin::Boot, |memory| {
+        Origin::Image(memory.directory().to_owned())
+    });
     let (dir, base) = (lease.dir(), lease.uid_base());
     let root = dir.join("rootfs");
     let has_sudo = has_sudo(&spec.layers)
@@ -193,7 +205,7 @@ pub(super) fn create(
         lease,
         foundation,
         (runsc, address),
-        (Origin::Boot, guest_input),
+        (origin, guest_input),
     )
 }
 
@@ -316,7 +328,9 @@ fn mount_root(
     let ids = user_namespace::for_mounts(lease.uid_base())?;
     let mut layers = vec![mount::cloned_tree(&top, Access::ReadOnly, None)?];
     // The guest's layer goes above those of the template: none can put another guest in its place.
-    for layer in std::iter::once(&request.config.guest).chain(&request.spec.layers) {
+    let layers_of_template = request.spec.layers.iter().map(PathBuf::as_path);
+    let guest = request.spec.guest(&request.config);
+    for layer in std::iter::once(guest).chain(layers_of_template) {
         layers.push(
             mount::cloned_tree(layer, Access::ReadOnly, Some(ids.as_fd())).map_err(|error| {
                 io::Error::new(error.kind(), format!("layer {}: {error}", layer.display()))
@@ -353,6 +367,9 @@ impl Created {
             guest_output,
             plan,
         } = self;
+        if let Origin::Image(_) = plan.origin {
+            exhaustion.lend().map_err(failed)?;
+        }
         let doors = foundation.cgroup.doors();
         let whole_proc = plan.bundle.join("proc");
         let origin = plan.origin.clone();
@@ -376,11 +393,12 @@ impl Created {
             }
         })
         .map_err(|error| Failure::new("cannot start gVisor", &error))?;
+        exhaustion.take_back();
         // Nobody has been able to ask the guest for anything yet.
         let cgroup = &foundation.cgroup;
         cgroup
             .bound_cpu(&bounds)
-            .and_then(|()| cgroup.verify(&bounds))
+            .and_then(|()| cgroup.verify(&exhaustion.in_force(&bounds)))
             .map_err(|error| {
                 Failure::new("the kernel does not enforce the limits", &error)
                     .with_hint("`atoll doctor` lists the cgroup controllers that this host lacks")

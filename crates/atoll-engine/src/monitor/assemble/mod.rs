@@ -35,6 +35,9 @@ use crate::network::{self, SandboxNetwork};
 use crate::record::{Records, SandboxRecord, now_ms};
 use crate::{CgroupLayout, Outcome, SandboxSpec, Tier};
 
+/// What the guest understands as the news that its memory was on disk.
+const RESTORED: &[u8] = b"r";
+
 /// Name of the uppermost layer below the place for the sandbox's files.
 const TOP_LAYER: &str = "top";
 
@@ -218,6 +221,9 @@ fn build(request: &MonitorRequest, lease: &Lease) -> Result<Running, Failure> {
         Created::Container(created) => created.start()?,
         Created::Gvisor(created) => created.start(&foundation)?,
     };
+    if spec.memory.is_some() {
+        tell_restored(&lifeline);
+    }
     Ok(Running {
         lease: lease.clone(),
         foundation,
@@ -253,6 +259,12 @@ pub(super) fn restore(
 ) -> Result<Started, Failure> {
     let image = image.directory().to_owned();
     gvisor::restore(request, lease, foundation, earlier, image, guest_input)?.start(foundation)
+}
+
+/// Tells the guest that its memory was on disk. One that does not hear it draws the same random
+/// numbers as others with that memory, at worst.
+pub(super) fn tell_restored(lifeline: &PipeWriter) {
+    let _ = rustix::io::write(lifeline, RESTORED);
 }
 
 /// A pipe to the guest. Nothing waits for it to be read: a guest that stops

@@ -207,9 +207,10 @@ impl From<CreateError> for Problem {
     fn from(error: CreateError) -> Self {
         let message = error.to_string();
         match error {
-            CreateError::TemplateReference(_) | CreateError::Wish(_) | CreateError::Traffic(_) => {
-                Self::invalid(message)
-            }
+            CreateError::TemplateReference(_)
+            | CreateError::Wish(_)
+            | CreateError::Traffic(_)
+            | CreateError::Refused { .. } => Self::invalid(message),
             CreateError::NoTemplate(_) | CreateError::NotBuilt(_) | CreateError::NoTag { .. } => {
                 Self::new(ErrorCode::NotFound, message)
             }

@@ -121,14 +121,19 @@ def synchronous():
     assert snapshots(Sandbox.list_snapshots()) == []
     case("snapshots")
 
+    sleeper = sandbox.commands.run("sleep 1000", background=True)
     forks = sandbox.fork(count=2, timeout=60)
     assert len({one.sandbox_id for one in forks} | {sandbox.sandbox_id}) == 3, forks
     for number, fork in enumerate(forks):
         assert fork.files.read("/home/user/state") == "second"
+        # With memory where the tier has it.
+        runs = sleeper.pid in [one.pid for one in fork.commands.list()]
+        assert runs is (os.environ["TIER"] == "gvisor"), runs
         fork.files.write("/home/user/state", str(number))
     assert [one.files.read("/home/user/state") for one in (*forks, sandbox)] == ["0", "1", "second"]
     assert forks[0].get_info().metadata == sandbox.get_info().metadata
     assert [one.kill() for one in forks] == [True, True]
+    assert sandbox.commands.kill(sleeper.pid) is True
     case("forks")
 
     server = sandbox.commands.run("python3 -m http.server 8000", background=True)
