@@ -417,7 +417,7 @@ fn harness_arguments(choice: &TestChoice, names: &[String]) -> Vec<String> {
 pub(crate) const TIER_BINARY: &str = "sandboxes";
 
 /// Modules of it that say what every tier must do.
-const TIER_TESTS: [&str; 11] = [
+const TIER_TESTS: [&str; 13] = [
     "run",
     "shell",
     "limits",
@@ -428,6 +428,8 @@ const TIER_TESTS: [&str; 11] = [
     "tiers",
     "serve",
     "serve_checkpoint",
+    "serve_clients",
+    "serve_memory",
     "serve_pause",
 ];
 
