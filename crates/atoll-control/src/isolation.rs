@@ -55,7 +55,7 @@ pub struct Refusal {
     pub hint: String,
 }
 
-const INSTALL: &str = "`atoll doctor` tries it again, and says how to install it; runsc 20240729 works (Debian 12: `apt-get install runsc` from bookworm-backports)";
+const INSTALL: &str = "`atoll doctor` tries it again, and says how to install it; runsc 20240729 works (Debian 12: `apt-get install -t bookworm-backports runsc`)";
 
 /// Decides between tiers; `verdict` says whether gVisor works here and is asked only if it matters.
 ///

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use atoll_engine::{Limits, SandboxId};
 use atoll_store::db::TenantId;
@@ -124,58 +124,71 @@ enum Presence {
     },
 }
 
+/// Who is there under a name.
+pub enum Found {
+    /// A sandbox that takes commands.
+    Awake(Arc<Running>),
+    /// One that is paused and that traffic may wake up, or that has to be waited for.
+    Asleep(Asleep),
+}
+
+type ById = HashMap<String, Presence>;
+
 /// All sandboxes that run right now, by name.
 #[derive(Default)]
 pub struct RunningSandboxes {
-    by_id: RwLock<HashMap<String, Presence>>,
+    by_id: Arc<RwLock<ById>>,
 }
 
 impl RunningSandboxes {
+    /// Who can be reached under that name, now or after a while.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<Found> {
+        match self.read().get(id)? {
+            Presence::Awake(sandbox) => Some(Found::Awake(Arc::clone(sandbox))),
+            Presence::Asleep {
+                sandbox,
+                wake: Some(wake),
+            } => Some(Found::Asleep(Asleep {
+                sandbox: Arc::clone(sandbox),
+                wake: Arc::clone(wake),
+            })),
+            Presence::Asleep { wake: None, .. } => None,
+            Presence::Held { sandbox, .. } => {
+                let (by_id, id) = (Arc::clone(&self.by_id), id.to_owned());
+                let wake: Wake = Arc::new(move || {
+                    let (by_id, id) = (Arc::clone(&by_id), id.clone());
+                    Box::pin(async move { reached(&by_id, &id).await.is_some() })
+                });
+                Some(Found::Asleep(Asleep {
+                    sandbox: Arc::clone(sandbox),
+                    wake,
+                }))
+            }
+        }
+    }
+
     /// The sandbox of that name, if it runs.
     #[must_use]
     pub fn get(&self, id: &str) -> Option<Arc<Running>> {
-        match self.read().get(id)? {
-            Presence::Awake(sandbox) => Some(Arc::clone(sandbox)),
-            Presence::Asleep { .. } | Presence::Held { .. } => None,
+        match self.find(id)? {
+            Found::Awake(sandbox) => Some(sandbox),
+            Found::Asleep(_) => None,
         }
     }
 
     /// The same, and one that only holds still for a moment: then that is waited for.
     pub(crate) async fn reached(&self, id: &str) -> Option<Arc<Running>> {
-        let mut released = match self.read().get(id)? {
-            Presence::Awake(sandbox) => return Some(Arc::clone(sandbox)),
-            Presence::Asleep { .. } => return None,
-            Presence::Held { released, .. } => released.clone(),
-        };
-        // Whoever held it and is gone without a word has ended it.
-        released.wait_for(|released| *released).await.ok()?;
-        self.get(id)
+        reached(&self.by_id, id).await
     }
 
     /// The sandbox of that name, if it is paused and traffic may wake it up, or has to be
     /// waited for.
     #[must_use]
     pub fn asleep(&self, id: &str) -> Option<Asleep> {
-        match self.read().get(id)? {
-            Presence::Asleep {
-                sandbox,
-                wake: Some(wake),
-            } => Some(Asleep {
-                sandbox: Arc::clone(sandbox),
-                wake: Arc::clone(wake),
-            }),
-            Presence::Held { sandbox, released } => {
-                let released = released.clone();
-                let wait: Wake = Arc::new(move || {
-                    let mut released = released.clone();
-                    Box::pin(async move { released.wait_for(|released| *released).await.is_ok() })
-                });
-                Some(Asleep {
-                    sandbox: Arc::clone(sandbox),
-                    wake: wait,
-                })
-            }
-            Presence::Awake(_) | Presence::Asleep { wake: None, .. } => None,
+        match self.find(id)? {
+            Found::Asleep(asleep) => Some(asleep),
+            Found::Awake(_) => None,
         }
     }
 
@@ -220,8 +233,25 @@ impl RunningSandboxes {
             .insert(id, presence);
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Presence>> {
-        self.by_id.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, ById> {
+        read(&self.by_id)
+    }
+}
+
+fn read(by_id: &RwLock<ById>) -> RwLockReadGuard<'_, ById> {
+    by_id.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The sandbox of that name, once nobody holds it: it may be held again and again.
+async fn reached(by_id: &RwLock<ById>, id: &str) -> Option<Arc<Running>> {
+    loop {
+        let mut released = match read(by_id).get(id)? {
+            Presence::Awake(sandbox) => return Some(Arc::clone(sandbox)),
+            Presence::Asleep { .. } => return None,
+            Presence::Held { released, .. } => released.clone(),
+        };
+        // Whoever held it and is gone without a word has ended it.
+        released.wait_for(|released| *released).await.ok()?;
     }
 }
 

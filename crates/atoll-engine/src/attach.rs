@@ -54,20 +54,33 @@ pub fn running_sandboxes(home: &Path) -> io::Result<Vec<RunningSandbox>> {
 /// # Errors
 /// [`AttachError::Gone`] when it does not run.
 pub fn attach(home: &Path, id: &SandboxId) -> Result<Box<dyn Sandbox>, AttachError> {
+    attach_within(home, id, INTRODUCTION_BOUND)
+}
+
+/// The same for who would rather ask again: a monitor that writes memory to disk answers
+/// nobody meanwhile.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_within(
+    home: &Path,
+    id: &SandboxId,
+    bound: Duration,
+) -> Result<Box<dyn Sandbox>, AttachError> {
     let start = Instant::now();
     loop {
         let lease = leases(home)
             .map_err(AttachError::Host)?
             .find(|lease| lease.sandbox == *id)
             .ok_or(AttachError::Gone)?;
-        match introduce(&lease) {
+        match introduce(&lease, bound) {
             Ok(sandbox) => return Ok(Box::new(sandbox)),
             // It does not listen yet, or not any more: its lease tells which.
-            Err(Unintroduced::NotListening) if start.elapsed() < INTRODUCTION_BOUND => {
+            Err(Unintroduced::NotListening) if start.elapsed() < bound => {
                 std::thread::sleep(LOOK_PAUSE);
             }
             Err(Unintroduced::NotListening) => {
-                let what = format!("it does not listen within {INTRODUCTION_BOUND:?}");
+                let what = format!("it does not listen within {bound:?}");
                 return Err(AttachError::Monitor(what));
             }
             Err(Unintroduced::Failed(what)) => return Err(AttachError::Monitor(what)),
@@ -89,12 +102,8 @@ enum Unintroduced {
     Failed(String),
 }
 
-fn introduce(lease: &Lease) -> Result<MonitoredSandbox, Unintroduced> {
-    let ready = match ask(
-        &control_path(lease),
-        &Question::Introduce,
-        INTRODUCTION_BOUND,
-    ) {
+fn introduce(lease: &Lease, bound: Duration) -> Result<MonitoredSandbox, Unintroduced> {
+    let ready = match ask(&control_path(lease), &Question::Introduce, bound) {
         Ok(Some(Answer::Ready(ready))) => ready,
         Ok(Some(other)) => return Err(Unintroduced::Failed(format!("{other:?}"))),
         Ok(None) => return Err(Unintroduced::NotListening),

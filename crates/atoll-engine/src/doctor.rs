@@ -202,6 +202,9 @@ fn cgroups() -> Check {
     }
 }
 
+/// What adds controllers that the kernel was told to leave out.
+const SWITCH_ON: &str = "`grep -o 'cgroup_[^ ]*' /proc/cmdline` names what switches them off when the kernel starts; with GRUB, `sed -i 's/cgroup_disable=[^ \"]*//g' /etc/default/grub && update-grub && reboot`";
+
 /// What adds controllers that are `missing`; `known` is the kernel's own table of them.
 fn add_controllers(layout: CgroupLayout, missing: &[&str], known: &str) -> String {
     let is_switched_off = |name: &str| {
@@ -211,14 +214,7 @@ fn add_controllers(layout: CgroupLayout, missing: &[&str], known: &str) -> Strin
         })
     };
     if missing.iter().any(|name| is_switched_off(name)) {
-        let options: Vec<String> = missing
-            .iter()
-            .map(|name| format!("cgroup_enable={name}"))
-            .collect();
-        return format!(
-            "`sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{} /' /etc/default/grub && update-grub && reboot`",
-            options.join(" ")
-        );
+        return SWITCH_ON.to_owned();
     }
     match layout {
         CgroupLayout::V1 if missing.len() < CgroupLayout::NEEDED.len() => {
@@ -299,20 +295,29 @@ fn network(home: &Path, range: &SlotRange) -> Check {
             None,
         ),
         // What drops it is said as exactly as can be known.
-        Ok(Egress::Dropped) => match chains.first() {
-            Some(chain) => warn(
-                format!(
-                    "packets of sandboxes do not leave this host: the chain `{} {} {}` drops what is forwarded",
-                    chain.family, chain.table, chain.chain
-                ),
-                &let_through(&chain.family, &chain.table, &chain.chain),
-            ),
-            None if report.legacy_iptables => warn(
+        Ok(Egress::Dropped) => match chains.as_slice() {
+            [_, ..] => {
+                let (names, ways): (Vec<_>, Vec<_>) = chains
+                    .iter()
+                    .map(|it| {
+                        let name = format!("`{} {} {}`", it.family, it.table, it.chain);
+                        (name, let_through(&it.family, &it.table, &it.chain))
+                    })
+                    .unzip();
+                warn(
+                    format!(
+                        "packets of sandboxes do not leave this host: unless a rule says otherwise, what is forwarded is dropped by {}",
+                        names.join(" and ")
+                    ),
+                    &ways.join("; "),
+                )
+            }
+            [] if report.legacy_iptables => warn(
                 "packets of sandboxes do not leave this host: there are old iptables rules"
                     .to_owned(),
                 "check `iptables-legacy -S FORWARD`",
             ),
-            None => warn(
+            [] => warn(
                 "packets of sandboxes do not leave this host".to_owned(),
                 "look at `nft list ruleset` for a rule that drops what the interfaces `atl*` send",
             ),
@@ -332,7 +337,7 @@ fn network(home: &Path, range: &SlotRange) -> Check {
 /// What lets packets of sandboxes through a chain that drops what it does not know.
 fn let_through(family: &str, table: &str, chain: &str) -> String {
     // Docker, and ufw through it, keep this chain for rules of others.
-    if (table, chain) == ("filter", "FORWARD") {
+    if (family, table, chain) == ("ip", "filter", "FORWARD") {
         return "Docker or ufw set it so: `iptables -I FORWARD -i 'atl+' -j ACCEPT` and `iptables -I FORWARD -o 'atl+' -j ACCEPT`".to_owned();
     }
     let insert = |direction: &str| {
@@ -378,16 +383,8 @@ mod tests {
                 vec!["pids"],
                 "`mkdir -p /sys/fs/cgroup/pids && mount -t cgroup -o pids none /sys/fs/cgroup/pids`",
             ),
-            (
-                CgroupLayout::V1,
-                vec!["memory", "cpu", "pids"],
-                "`sed -i 's/^GRUB_CMDLINE_LINUX=\"/&cgroup_enable=memory cgroup_enable=cpu cgroup_enable=pids /' /etc/default/grub && update-grub && reboot`",
-            ),
-            (
-                CgroupLayout::V2,
-                vec!["memory"],
-                "`sed -i 's/^GRUB_CMDLINE_LINUX=\"/&cgroup_enable=memory /' /etc/default/grub && update-grub && reboot`",
-            ),
+            (CgroupLayout::V1, vec!["memory", "cpu", "pids"], SWITCH_ON),
+            (CgroupLayout::V2, vec!["memory"], SWITCH_ON),
             (
                 CgroupLayout::V2,
                 vec!["cpu", "pids"],
@@ -403,6 +400,8 @@ mod tests {
         }
         let all = CgroupLayout::NEEDED;
         assert_eq!(add_controllers(CgroupLayout::V1, &all, ""), MOUNT_CGROUPS);
+        assert!(let_through("ip", "filter", "FORWARD").contains("iptables -I FORWARD"));
+        assert!(let_through("inet", "filter", "FORWARD").contains("insert rule inet filter"));
         assert_eq!(
             let_through("inet", "own", "forward"),
             "`nft 'insert rule inet own forward iifname \"atl*\" accept'` and `nft 'insert rule inet own forward oifname \"atl*\" accept'`"

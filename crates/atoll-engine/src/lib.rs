@@ -30,7 +30,7 @@ mod tier_verdict;
 
 pub mod host;
 
-pub use attach::{RunningSandbox, attach, running_sandboxes};
+pub use attach::{RunningSandbox, attach, attach_within, running_sandboxes};
 pub use cgroup::CgroupLayout;
 pub use config::{
     EngineConfig, GUEST_IN_LAYER, GUEST_PORT, OciRuntimeChoice, PASSAGE_OPEN, PASSAGE_PORT,

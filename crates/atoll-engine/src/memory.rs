@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::monitor::checkpoint;
 use crate::{EngineConfig, Limits, SandboxSpec, Tier};
 
 /// The memory of a sandbox at one moment, with the files it had written.
@@ -113,6 +114,14 @@ impl Memory {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Waits until it is on disk, for as long as that takes.
+    ///
+    /// # Errors
+    /// When the disk fails, or somebody removed it.
+    pub fn sync(&self) -> io::Result<()> {
+        checkpoint::sync(&self.directory)
     }
 
     /// Whether a sandbox of `tier` and `spec` can begin with it.

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::config::{EngineConfig, GUEST_PORT, PASSAGE_OPEN, PASSAGE_PORT, PASSAGE_REFUSED};
 use crate::host::process::{enter, pidfd};
 use crate::host::{HostObject, program};
+use crate::monitor::checkpoint;
 use crate::monitor::message::{
     Answer, Entrance, MonitorRequest, Question, Ready, Report, receive, send,
 };
@@ -33,10 +34,11 @@ use crate::{
 const CREATE_BOUND: Duration = Duration::from_secs(60);
 /// Answers that need no waiting for the sandbox itself.
 const ANSWER_BOUND: Duration = Duration::from_secs(30);
-/// Ending all processes, and booting again; writing memory to disk and reading it back.
+/// Ending all processes, and booting again.
 const SUSPENSION_BOUND: Duration = Duration::from_secs(180);
-/// Writing memory for others, with all the bounds of its steps, and waiting for the disk.
-const WRITE_MEMORY_BOUND: Duration = Duration::from_secs(300);
+/// Writing memory to disk or reading it back, with all the bounds of the steps of either, and
+/// waiting for the disk.
+const MEMORY_BOUND: Duration = Duration::from_secs(2 * checkpoint::BOUND.as_secs());
 /// A monitor that has answered has nothing left to do but to exit.
 const FAREWELL_BOUND: Duration = Duration::from_secs(5);
 /// Pause between two looks at a record that is being written.
@@ -206,7 +208,7 @@ fn refuse_what_the_tier_lacks(tier: Tier, spec: &SandboxSpec) -> Result<(), Crea
 fn converse(monitor: &mut Child, request: &MonitorRequest) -> io::Result<(Report, ChildStdin)> {
     // One that goes on from memory reads all of that first.
     let bound = match request.spec.memory {
-        Some(_) => SUSPENSION_BOUND,
+        Some(_) => MEMORY_BOUND,
         None => CREATE_BOUND,
     };
     let (Some(mut input), Some(output)) = (monitor.stdin.take(), monitor.stdout.take()) else {
@@ -345,14 +347,20 @@ impl MonitoredSandbox {
 
     /// Asks for something after which the sandbox is found elsewhere.
     fn move_on(&self, question: &Question) -> Result<(), SandboxError> {
-        match self.ask(question, SUSPENSION_BOUND)? {
+        let bound = match self.tier {
+            Tier::Gvisor => MEMORY_BOUND,
+            Tier::Container | Tier::Microvm => SUSPENSION_BOUND,
+        };
+        match self.ask(question, bound)? {
             Some(Answer::Ready(ready)) => {
                 let life = Life::of(&ready).map_err(|_| SandboxError::Gone)?;
                 *self.life.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(life);
                 Ok(())
             }
+            // It could not be let go after something had failed.
+            Some(Answer::Ended(_)) => Err(SandboxError::Gone),
             Some(other) => Err(unexpected(&other)),
-            None => Err(no_answer(SUSPENSION_BOUND)),
+            None => Err(no_answer(bound)),
         }
     }
 
@@ -491,10 +499,11 @@ impl Sandbox for MonitoredSandbox {
             });
         }
         let question = Question::WriteMemory(directory.to_owned());
-        match self.ask(&question, WRITE_MEMORY_BOUND) {
+        match self.ask(&question, MEMORY_BOUND) {
             Ok(Some(Answer::Memory(memory))) => Ok(memory),
+            Ok(Some(Answer::Ended(_))) => Err(SandboxError::Gone),
             Ok(Some(other)) => Err(unexpected(&other)),
-            Ok(None) => Err(no_answer(WRITE_MEMORY_BOUND)),
+            Ok(None) => Err(no_answer(MEMORY_BOUND)),
             Err(SandboxError::Gone) if self.lives() => Err(SandboxError::Failed(
                 "its monitor is of an older release, which cannot do that".to_owned(),
             )),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_control::identity::Access;
-use atoll_control::running::{Running, RunningSandboxes};
+use atoll_control::running::{Found, Running, RunningSandboxes};
 use atoll_guest_client::Service;
 use atoll_protocol::{CODE_PORT, ENVD_PORT, PASSAGE_PORT};
 use axum::extract::ConnectInfo;
@@ -119,10 +119,10 @@ impl App {
 
     /// The sandbox `id`, woken up if it is paused and who asks may do that.
     async fn reached(&self, id: &str, asked: &HeaderMap) -> Option<Arc<Running>> {
-        if let Some(sandbox) = self.running.get(id) {
-            return Some(sandbox);
-        }
-        let asleep = self.running.asleep(id)?;
+        let asleep = match self.running.find(id)? {
+            Found::Awake(sandbox) => return Some(sandbox),
+            Found::Asleep(asleep) => asleep,
+        };
         // Who may not come in is told so by the proxy, and wakes nobody up.
         if check_traffic_token(&asleep.sandbox, asked).is_ok() && !asleep.wake().await {
             return None;

@@ -63,7 +63,7 @@ impl Lifecycle {
         // Retired from the start: it is there for as long as a fork stands on it.
         let retired = Snapshot {
             build: TemplateId::random()?,
-            template: moment.clone(),
+            template: moment.template.clone(),
             name: None,
             tag: DEFAULT_TAG.to_owned(),
             tenant: caller.tenant.to_string(),
@@ -71,9 +71,11 @@ impl Lifecycle {
             is_retired: true,
         };
         catalog.save_snapshot(&retired)?;
-        let making = (0..count).map(|_| self.create_of(caller, wish.clone(), moment.clone(), id));
+        let making =
+            (0..count).map(|_| self.create_of(caller, wish.clone(), moment.template.clone(), id));
         let made = futures_util::future::join_all(making).await;
-        drop(held);
+        // Its memory is nobody's from here on.
+        drop((held, moment));
         sweep_soon(shared);
         shared.note(id, "sandbox forked").await;
         Ok(made)

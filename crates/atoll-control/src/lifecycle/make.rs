@@ -116,6 +116,10 @@ impl Shared {
         let _held = foundation.catalog.hold_layers().await?;
         spec.layers = foundation.catalog.layer_directories(&template).await?;
         let memory = template.memory.as_ref();
+        let _read = match memory {
+            Some(memory) => Some(foundation.catalog.hold_memory(memory).await?),
+            None => None,
+        };
         let tokens = Tokens {
             known: memory.map(|memory| self.token_in(memory)).transpose()?,
             new: guest_token,

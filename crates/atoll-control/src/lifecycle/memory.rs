@@ -12,7 +12,7 @@ use atoll_engine::{Memory, SandboxId};
 use atoll_store::db::{Sandbox, SandboxState};
 use tokio::sync::{oneshot, watch};
 
-use super::snapshot::{SnapshotError, digests};
+use super::snapshot::{Moment, SnapshotError, digests};
 use super::task::{Order, SandboxTask};
 use super::view::parse;
 use super::{OperationError, Shared, Step};
@@ -21,10 +21,10 @@ use crate::running::Running;
 use crate::templates::{Template, TemplateMemory};
 
 impl Shared {
-    /// A sandbox that runs, as a template with its memory.
-    pub(super) async fn memory_of(&self, id: &SandboxId) -> Result<Template, SnapshotError> {
+    /// A sandbox that runs, as a template with its memory, which may not be on disk yet.
+    pub(super) async fn memory_of(&self, id: &SandboxId) -> Result<Moment, SnapshotError> {
         let foundation = &self.foundation;
-        let directory = foundation.catalog.place_for_memory()?;
+        let (directory, held) = foundation.catalog.place_for_memory().await?;
         let (reply, answer) = oneshot::channel();
         self.order(id, Order::WriteMemory { directory, reply })
             .await?;
@@ -36,7 +36,7 @@ impl Shared {
         let layers = digests(image.layers())?;
         let template = self.template_of(&row, &layers)?;
         let limits: atoll_engine::Limits = parse("description of limits", &row.limits)?;
-        Ok(Template {
+        let template = Template {
             layers,
             created_at_ms: u64::try_from(now_ms()).unwrap_or(0),
             total_bytes: template.total_bytes.saturating_add(image.bytes()),
@@ -47,6 +47,10 @@ impl Shared {
                 sealed_token,
             }),
             ..template
+        };
+        Ok(Moment {
+            template,
+            _memory: Some(held),
         })
     }
 

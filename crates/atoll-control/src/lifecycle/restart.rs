@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_engine::{AttachError, Attachment, Outcome, SandboxId, attach, running_sandboxes};
+use atoll_engine::{AttachError, Attachment, Outcome, SandboxId, attach_within, running_sandboxes};
 use atoll_store::db::{Database, DatabaseError, Sandbox, SandboxState};
 use futures_util::StreamExt as _;
 
@@ -33,8 +33,13 @@ use crate::running::{CodeAccess, Running};
 const AT_ONCE: usize = 8;
 /// How long the end of one sandbox may take before the others come first.
 const END_BOUND: Duration = Duration::from_secs(60);
+/// How long a sandbox that should run may take to introduce itself. One whose memory is being
+/// written takes longer, and is asked again soon: others are not to wait for it.
+const INTRODUCTION_BOUND: Duration = Duration::from_secs(10);
 /// Time between two comparisons while the server runs.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
+/// The same while there is a sandbox that was not reached.
+const SOON: Duration = Duration::from_secs(5);
 
 /// How long it is known how a sandbox ended, with its log and its metrics.
 const TOMBSTONES_KEPT_MS: i64 = 7 * 24 * 60 * 60 * 1000;
@@ -50,6 +55,8 @@ pub struct Reconciled {
     pub reaped: usize,
     /// Sandboxes that should not run and could not be ended.
     pub left: usize,
+    /// Sandboxes that should run and could not be taken up yet.
+    pub unreached: usize,
 }
 
 /// Why rows and sandboxes could not be compared.
@@ -77,8 +84,10 @@ struct Unended;
 enum Fate {
     TakenUp,
     Buried,
-    /// Another task has it, or it is tried again later.
+    /// Another task has it.
     Left,
+    /// It should run, and is asked again soon.
+    Unreached,
     /// It runs, should not, and cannot be ended now.
     Unended,
 }
@@ -110,8 +119,10 @@ impl Lifecycle {
             tracing::warn!("unfinished layers are not removed: {error}");
         }
         self.shared.sweep_snapshots().await;
+        let mut pause = SOON;
         loop {
-            tokio::time::sleep(RECONCILE_INTERVAL).await;
+            tokio::time::sleep(pause).await;
+            pause = RECONCILE_INTERVAL;
             let database = &self.shared.foundation.database;
             if let Err(error) = database.forget(now_ms() - TOMBSTONES_KEPT_MS).await {
                 tracing::warn!("what ended long ago is not forgotten: {error}");
@@ -120,7 +131,12 @@ impl Lifecycle {
             self.shared.sweep_snapshots().await;
             match self.shared.reconcile(Intention::Keep).await {
                 Ok(found) if found == Reconciled::default() => {}
-                Ok(found) => tracing::warn!("rows and sandboxes differed: {found:?}"),
+                Ok(found) => {
+                    if found.unreached > 0 {
+                        pause = SOON;
+                    }
+                    tracing::warn!("rows and sandboxes differed: {found:?}");
+                }
                 Err(error) => tracing::warn!("rows and sandboxes were not compared: {error}"),
             }
         }
@@ -147,6 +163,7 @@ impl Shared {
                 Fate::TakenUp => found.taken_up += 1,
                 Fate::Buried => found.buried += 1,
                 Fate::Left => {}
+                Fate::Unreached => found.unreached += 1,
                 Fate::Unended => found.left += 1,
             }
         }
@@ -192,7 +209,7 @@ impl Shared {
             Ok(None) => return Fate::Left,
             Err(error) => {
                 tracing::error!("sandbox {id} cannot be looked up: {error}");
-                return Fate::Left;
+                return Fate::Unreached;
             }
         };
         let is_in_order = match row.state {
@@ -203,12 +220,12 @@ impl Shared {
             SandboxState::Creating | SandboxState::Killing => false,
         };
         if is_in_order && intention == Intention::Keep {
-            return match self.attach(&id).await {
+            return match self.attach(&id, INTRODUCTION_BOUND).await {
                 Ok(sandbox) => match self.take_up(row, sandbox, registration, orders).await {
                     Ok(()) => Fate::TakenUp,
                     Err(error) => {
                         tracing::error!("sandbox {id} cannot be taken up: {error}");
-                        Fate::Left
+                        Fate::Unreached
                     }
                 },
                 Err(AttachError::Gone) => {
@@ -217,7 +234,7 @@ impl Shared {
                 }
                 Err(error) => {
                     tracing::error!("sandbox {id} cannot be taken up now: {error}");
-                    Fate::Left
+                    Fate::Unreached
                 }
             };
         }
@@ -303,15 +320,19 @@ impl Shared {
         Ok(())
     }
 
-    async fn attach(&self, id: &SandboxId) -> Result<Box<dyn atoll_engine::Sandbox>, AttachError> {
+    async fn attach(
+        &self,
+        id: &SandboxId,
+        bound: Duration,
+    ) -> Result<Box<dyn atoll_engine::Sandbox>, AttachError> {
         let (home, id) = (self.foundation.home.clone(), id.clone());
-        let attached = blocking(move || attach(&home, &id)).await;
+        let attached = blocking(move || attach_within(&home, &id, bound)).await;
         attached.unwrap_or_else(|error| Err(AttachError::Host(error)))
     }
 
     /// Ends `id` if it runs, and says how it ended then.
     async fn end_engine_sandbox(&self, id: &SandboxId) -> Result<Option<Outcome>, Unended> {
-        match self.attach(id).await {
+        match self.attach(id, END_BOUND).await {
             Ok(sandbox) => {
                 let live = LiveSandbox::known(sandbox, String::new());
                 let ended = tokio::time::timeout(END_BOUND, destroy_until_gone(&live, None)).await;

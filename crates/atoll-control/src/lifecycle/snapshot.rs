@@ -29,7 +29,8 @@ use super::{
 use crate::identity::{Caller, SealError, now_ms};
 use crate::live::blocking;
 use crate::templates::{
-    CatalogError, Resources, Snapshot, Template, TemplateId, TemplateName, layers_in_use,
+    CatalogError, MemoryHeld, Resources, Snapshot, Template, TemplateId, TemplateName,
+    layers_in_use,
 };
 
 /// The tag of a snapshot whose name has none.
@@ -128,6 +129,23 @@ pub(super) struct Held {
     _place: oneshot::Sender<Infallible>,
 }
 
+/// A sandbox at one moment. Its memory, if it has that, stays while this is there.
+pub(super) struct Moment {
+    pub(super) template: Template,
+    pub(super) _memory: Option<MemoryHeld>,
+}
+
+impl Moment {
+    /// Waits until all of it would outlive the host, where that is not so yet.
+    async fn reach_the_disk(&self) -> Result<(), SnapshotError> {
+        if let Some(memory) = &self.template.memory {
+            let image = memory.image.clone();
+            blocking(move || image.sync()).await??;
+        }
+        Ok(())
+    }
+}
+
 /// Resolves when nobody holds the sandbox any more.
 pub(super) type Holder = oneshot::Receiver<Infallible>;
 
@@ -201,6 +219,7 @@ impl Lifecycle {
         let _held = catalog.hold_layers().await?;
         let moment = shared.moment_of(id).await?;
         drop(turn);
+        moment.reach_the_disk().await?;
         let build = TemplateId::random()?;
         let (name, tag) = name.map_or((None, DEFAULT_TAG.to_owned()), |(name, tag)| {
             (Some(name), tag)
@@ -224,7 +243,7 @@ impl Lifecycle {
                     None => build.as_str().parse().map_err(io::Error::other)?,
                 },
                 id: template_id,
-                ..moment
+                ..moment.template.clone()
             },
             build,
             name,
@@ -389,7 +408,7 @@ impl Shared {
 
     /// A sandbox that runs, as a template: with its memory where its tier can write that, and
     /// else with its files.
-    pub(super) async fn moment_of(&self, id: &SandboxId) -> Result<Template, SnapshotError> {
+    pub(super) async fn moment_of(&self, id: &SandboxId) -> Result<Moment, SnapshotError> {
         let running = self.foundation.running.known(id.as_str());
         let tier = running.map(|running| running.live.sandbox().tier());
         match tier.unwrap_or_else(|| self.foundation.runtime.tier()) {
@@ -400,7 +419,7 @@ impl Shared {
     }
 
     /// The files of a sandbox that runs, as a layer on its layers.
-    async fn files_of(&self, id: &SandboxId) -> Result<Template, SnapshotError> {
+    async fn files_of(&self, id: &SandboxId) -> Result<Moment, SnapshotError> {
         let (reply, answer) = oneshot::channel();
         self.order(id, Order::HoldStill { reply }).await?;
         let held = answer.await.unwrap_or(Err(OperationError::NotFound))?;
@@ -414,11 +433,15 @@ impl Shared {
         let bytes = template.total_bytes.saturating_add(info.bytes);
         let mut all = vec![info.digest];
         all.extend(layers);
-        Ok(Template {
+        let template = Template {
             layers: all,
             created_at_ms: u64::try_from(now_ms()).unwrap_or(0),
             total_bytes: bytes,
             ..template
+        };
+        Ok(Moment {
+            template,
+            _memory: None,
         })
     }
 

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use atoll_engine::Outcome;
 use atoll_store::db::{SandboxState, Session, SessionId, SessionUse};
+use tokio::time::sleep;
 
 use super::create::time_left;
 use super::{EndReason, LiveSession, SESSION_MARK, SessionError, Sessions, Shared, lock};
@@ -14,6 +16,10 @@ use crate::lifecycle::{CreateError, CreateWish, Created, OperationError, PauseMo
 use crate::running::Running;
 use crate::templates::Resources;
 
+/// How long a sandbox may be found neither running nor ended nor paused.
+const BETWEEN_BOUND: Duration = Duration::from_secs(10);
+/// Pause between two looks at it.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
 /// What a sandbox takes with it.
 const LOST: [&str; 3] = ["variables", "files", "processes"];
 /// What one loses that boots again.
@@ -197,21 +203,32 @@ impl Shared {
         sandbox: &str,
         row: &Session,
     ) -> Result<Woken, SessionError> {
-        let found = self.database.sandbox(caller.tenant, sandbox).await?;
-        let Some(found) = found else {
-            return Ok(Woken::Gone);
-        };
-        match found.state {
-            SandboxState::Paused | SandboxState::Pausing | SandboxState::Resuming => {}
-            // It held still for a moment.
-            SandboxState::Running if self.places.running().reached(sandbox).await.is_some() => {
-                return Ok(Woken::Whole);
-            }
-            // One that says so and cannot be reached is about to end.
-            SandboxState::Running | SandboxState::Creating | SandboxState::Killing => {
+        let between_until = Instant::now() + BETWEEN_BOUND;
+        let found = loop {
+            let found = self.database.sandbox(caller.tenant, sandbox).await?;
+            let Some(found) = found else {
                 return Ok(Woken::Gone);
+            };
+            match found.state {
+                SandboxState::Paused | SandboxState::Pausing | SandboxState::Resuming => {
+                    break found;
+                }
+                // It may have held still for a moment.
+                SandboxState::Running if self.places.running().reached(sandbox).await.is_some() => {
+                    return Ok(Woken::Whole);
+                }
+                SandboxState::Creating | SandboxState::Killing => return Ok(Woken::Gone),
+                // On its way to its end or to a pause, or not taken up yet by a server that
+                // was started again: that is written down in a moment.
+                SandboxState::Running if Instant::now() < between_until => {
+                    sleep(LOOK_PAUSE).await;
+                }
+                SandboxState::Running => {
+                    let message = "the server cannot reach it at the moment".to_owned();
+                    return Err(SessionError::Asleep(message));
+                }
             }
-        }
+        };
         let lifecycle = self.places.lifecycle();
         let time = time_left(row, lifecycle.settings().lifetime_max);
         match lifecycle.connect(caller, sandbox, time).await {

@@ -6,7 +6,8 @@
 //!                                └ steps: sandbox ─▶ halt ─▶ upper ─▶ layer each
 //! ```
 //! Everything lives below the home: `templates/` (records and locks),
-//! `snapshots/` (records of what sandboxes became), `layers/` and `blobs/` (bytes, see `atoll-store`), `build-cache/` (what
+//! `snapshots/` (records of what sandboxes became), `memory/` (of those, under gVisor),
+//! `layers/` and `blobs/` (bytes, see `atoll-store`), `build-cache/` (what
 //! each step made) and `build-logs/`.
 
 mod build_log;
@@ -18,6 +19,7 @@ mod context;
 mod event;
 mod identity;
 mod lock;
+mod memory;
 mod record;
 mod reporter;
 mod snapshot;
@@ -34,6 +36,7 @@ pub use catalog::{
 pub use context::ContextError;
 pub use event::{BuildEvent, OutputStream};
 pub use identity::{InvalidTemplateName, TemplateId, TemplateName};
+pub use memory::MemoryHeld;
 pub use record::{Resources, Template, TemplateMemory};
 pub use snapshot::Snapshot;
 pub use source::SourceError;

@@ -4,8 +4,8 @@
 //! Each is one record below `<home>/snapshots`, written when its layer is there
 //! and before anybody is told of it. What was deleted or replaced is **retired**:
 //! nobody finds it any more, and its record stays until no sandbox stands on its
-//! layers, so that they are freed then and not forgotten. Memory is below `<home>/memory`; it is
-//! needed only while a sandbox starts, and goes as soon as it is retired.
+//! layers, so that they are freed then and not forgotten. Memory (`memory.rs`) is needed only
+//! while a sandbox starts, and goes as soon as its snapshot is retired.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -102,17 +102,16 @@ impl TemplateCatalog {
     /// # Errors
     /// [`CatalogError::Busy`] while sandboxes start or templates are built.
     pub async fn sweep_snapshots(&self, in_use: InUse<'_>) -> Result<usize, CatalogError> {
+        // First, because this waits for nobody who only uses layers.
+        self.sweep_memory()?;
         let is_retired = |snapshot: &Snapshot| snapshot.is_retired;
-        if !self.snapshots()?.iter().any(is_retired) && self.unknown_memory()?.is_empty() {
+        if !self.snapshots()?.iter().any(is_retired) {
             return Ok(0);
         }
         let _lock = self.lock_against_builds()?;
         let in_use = &in_use().map_err(CatalogError::InUse)?;
         // What templates and other snapshots keep anyway says nothing of this one's use.
         let others = self.kept(&BTreeSet::new())?;
-        for path in self.unknown_memory()? {
-            fs::remove_dir_all(&path).map_err(|source| CatalogError::File { path, source })?;
-        }
         let mut gone = 0;
         for snapshot in self.snapshots()?.into_iter().filter(is_retired) {
             let layers = snapshot.template.layers.iter();
@@ -127,55 +126,6 @@ impl TemplateCatalog {
             }
         }
         Ok(gone)
-    }
-
-    /// A name for the memory of a sandbox that is about to be written. Nothing removes it while
-    /// [`hold_layers`](Self::hold_layers) is held, nor once a snapshot has it.
-    ///
-    /// # Errors
-    /// When its directory cannot be made.
-    pub fn place_for_memory(&self) -> Result<PathBuf, CatalogError> {
-        let path = self.memory_directory();
-        let made = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path);
-        match made.and_then(|()| TemplateId::random()) {
-            Ok(id) => Ok(path.join(id.as_str())),
-            Err(source) => Err(CatalogError::File { path, source }),
-        }
-    }
-
-    /// Memory that no snapshot has, or only a retired one.
-    fn unknown_memory(&self) -> Result<Vec<PathBuf>, CatalogError> {
-        let directory = self.memory_directory();
-        let failed = |source| CatalogError::File {
-            path: directory.clone(),
-            source,
-        };
-        let entries = match fs::read_dir(&directory) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(error)),
-        };
-        let snapshots = self.snapshots()?;
-        let kept: BTreeSet<_> = snapshots
-            .iter()
-            .filter(|one| !one.is_retired)
-            .filter_map(|one| one.template.memory.as_ref()?.image.directory().file_name())
-            .collect();
-        let mut unknown = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(failed)?.path();
-            if path.file_name().is_some_and(|name| !kept.contains(name)) {
-                unknown.push(path);
-            }
-        }
-        Ok(unknown)
-    }
-
-    fn memory_directory(&self) -> PathBuf {
-        self.directory().with_file_name("memory")
     }
 
     pub(super) fn snapshot_directory(&self) -> PathBuf {

@@ -6,6 +6,9 @@
 //!   └──────────── resume, when any of them fails: it runs on ◀──────┘
 //! ```
 //!
+//! How long each may take goes by what there is to write; what is too much for any bound is
+//! refused before anybody is held still.
+//!
 //! Writing a checkpoint breaks every connection to the outside. In the image of that very
 //! checkpoint an `epoll` that watches such a connection is lost for its program: it reports
 //! the connection for ever, and others not at all. An image that is written when they are
@@ -16,6 +19,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -25,12 +29,28 @@ use crate::SandboxId;
 use crate::host::file::{make_dir, remove_tree};
 use crate::host::{HostObject, creates, program};
 
-/// How long gVisor may take to stop or to let go.
-const HOLD_BOUND: Duration = Duration::from_secs(10);
-/// How long it may take to write all of its memory, each time.
+/// How long gVisor may take to stop: all that runs in it has to be met first. Who gives up
+/// earlier cannot let it go, because nobody knows then whether it stopped.
+const HOLD_BOUND: Duration = Duration::from_secs(120);
+/// How long it may take to write its memory, each time, however little that is.
 const WRITE_BOUND: Duration = Duration::from_secs(60);
-/// How long it may take to let go: what it writes still, after that was given up, comes first.
-const RESUME_BOUND: Duration = Duration::from_secs(90);
+/// The slowest disk that all of it is given time for, beyond that.
+const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 20;
+/// The most that is written. More would be written for longer than anybody may be held still.
+const IMAGE_BYTES_MAX: u64 = 16 << 30;
+/// How long it may take to let go, beyond what it writes still after that was given up.
+const RESUME_BOUND: Duration = Duration::from_secs(30);
+/// How long it takes at most until a sandbox is written, or runs on. What is synced beside
+/// it is the disk's.
+pub(crate) const BOUND: Duration = {
+    let write = bound(IMAGE_BYTES_MAX).as_secs();
+    Duration::from_secs(HOLD_BOUND.as_secs() + 3 * write + RESUME_BOUND.as_secs())
+};
+
+/// How long `bytes` may take from one place to another.
+pub(crate) const fn bound(bytes: u64) -> Duration {
+    Duration::from_secs(WRITE_BOUND.as_secs() + bytes / SLOWEST_BYTES_PER_SECOND)
+}
 /// Longest part of what `runsc` says that is passed on.
 const LAST_WORDS_BYTES: usize = 2048;
 
@@ -141,22 +161,49 @@ pub(super) enum WriteError {
     Stuck(String),
 }
 
-/// Writes the memory of the sandbox `id` of `runsc`, which holds still afterwards. When it
-/// fails, it runs on.
+/// Something of gVisor's whose memory is written.
+pub(super) struct Writing<'a> {
+    runsc: &'a Runsc,
+    /// How long its memory may take, once.
+    bound: Duration,
+}
+
+impl<'a> Writing<'a> {
+    /// Of a sandbox that has `bytes` at most in its memory and its files.
+    pub(super) fn new(runsc: &'a Runsc, bytes: u64) -> io::Result<Self> {
+        if bytes > IMAGE_BYTES_MAX {
+            return Err(io::Error::other(format!(
+                "memory and files of the sandbox are {} MiB, and at most {} MiB are written",
+                bytes >> 20,
+                IMAGE_BYTES_MAX >> 20
+            )));
+        }
+        Ok(Self {
+            runsc,
+            bound: bound(bytes),
+        })
+    }
+}
+
+/// Writes the memory of the sandbox `id`, which holds still afterwards. When it fails, it runs on.
 ///
 /// The caller must be single-threaded.
-pub(super) fn write(runsc: &Runsc, home: &Path, id: &SandboxId) -> Result<Image, WriteError> {
+pub(super) fn write(
+    writing: &Writing<'_>,
+    home: &Path,
+    id: &SandboxId,
+) -> Result<Image, WriteError> {
     let place = place(home, id);
     remove_tree(&place)?;
     make_dir(&place, 0o700)?;
     let kept = place.join("image");
     let written = creates(HostObject::Checkpoint, || {
-        hold(runsc)?;
-        write_twice(runsc, &kept)
+        hold(writing)?;
+        write_twice(writing, &kept)
             .and_then(|()| Image::seal(kept.clone()))
             .or_else(|error| {
                 let _ = remove_tree(&place);
-                go_on(runsc, Some(&error))?;
+                go_on(writing, Some(&error))?;
                 Err(error.into())
             })
     });
@@ -166,35 +213,33 @@ pub(super) fn write(runsc: &Runsc, home: &Path, id: &SandboxId) -> Result<Image,
 }
 
 /// Writes the memory of a sandbox that runs on into `directory`, which does not exist yet and
-/// is not left when that fails. Calls `before_it_goes_on` while it still holds still.
+/// is not left when that fails. Calls `before_it_goes_on` while it still holds still. Whether
+/// it is on disk is the caller's to see to: nobody is held still for that.
 ///
 /// The caller must be single-threaded.
 pub(super) fn write_and_go_on(
-    runsc: &Runsc,
+    writing: &Writing<'_>,
     directory: &Path,
     before_it_goes_on: impl FnOnce(),
 ) -> Result<(), WriteError> {
     let written = creates(HostObject::Checkpoint, || {
-        hold(runsc)?;
-        let written = write_twice(runsc, directory);
+        hold(writing)?;
+        let written = write_twice(writing, directory);
         before_it_goes_on();
-        go_on(runsc, written.as_ref().err())?;
+        go_on(writing, written.as_ref().err())?;
         Ok::<_, WriteError>(written?)
     });
-    // Nobody waits for the disk who does not have to.
-    let on_disk = written.and_then(|()| Ok(sync(directory)?));
-    on_disk.inspect_err(|_| {
+    written.inspect_err(|_| {
         // If that fails: whoever looks for it finds no record of it, and removes it.
         let _ = remove_tree(directory);
     })
 }
 
 /// Holds a sandbox still; one that cannot be runs on.
-fn hold(runsc: &Runsc) -> Result<(), WriteError> {
-    match call(runsc, "pause", &[], HOLD_BOUND) {
-        // What was asked for may still be done.
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            go_on(runsc, Some(&error))?;
+fn hold(writing: &Writing<'_>) -> Result<(), WriteError> {
+    match call(writing.runsc, "pause", &[], HOLD_BOUND) {
+        Err(error) if may_be_done(&error) => {
+            go_on(writing, Some(&error))?;
             Err(error.into())
         }
         held => Ok(held?),
@@ -202,12 +247,13 @@ fn hold(runsc: &Runsc) -> Result<(), WriteError> {
 }
 
 /// Lets a sandbox run on that was held still, after what may have gone wrong.
-fn go_on(runsc: &Runsc, error: Option<&io::Error>) -> Result<(), WriteError> {
-    let resume = || call(runsc, "resume", &[], RESUME_BOUND);
-    let resumed = resume().or_else(|error| match error.kind() {
-        // What was asked for may still be done, and twice would be the end of gVisor's kernel.
-        io::ErrorKind::TimedOut => Err(error),
-        _ => resume(),
+fn go_on(writing: &Writing<'_>, error: Option<&io::Error>) -> Result<(), WriteError> {
+    let bound = writing.bound + RESUME_BOUND;
+    let resume = || call(writing.runsc, "resume", &[], bound);
+    // Twice would be the end of gVisor's kernel.
+    let resumed = resume().or_else(|error| match may_be_done(&error) {
+        true => Err(error),
+        false => resume(),
     });
     resumed.map_err(|left| {
         let before = error
@@ -217,29 +263,38 @@ fn go_on(runsc: &Runsc, error: Option<&io::Error>) -> Result<(), WriteError> {
     })
 }
 
+/// Whether what was asked for may have been done all the same: who asked gVisor for it was
+/// ended before it could tell.
+fn may_be_done(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
 /// Writes the memory of a sandbox that holds still into the new directory `kept`.
-fn write_twice(runsc: &Runsc, kept: &Path) -> io::Result<()> {
+fn write_twice(writing: &Writing<'_>, kept: &Path) -> io::Result<()> {
     let draft = kept.with_extension("draft");
-    let drafted = write_into(runsc, &draft);
+    let drafted = write_into(writing, &draft);
     remove_tree(&draft)?;
     drafted?;
-    write_into(runsc, kept)
+    write_into(writing, kept)
 }
 
 /// Waits until what is in `directory` is on disk.
-fn sync(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         File::open(entry?.path())?.sync_all()?;
     }
     File::open(directory)?.sync_all()
 }
 
-fn write_into(runsc: &Runsc, directory: &Path) -> io::Result<()> {
+fn write_into(writing: &Writing<'_>, directory: &Path) -> io::Result<()> {
     make_dir(directory, 0o700)?;
     let path = format!("--image-path={}", directory.display());
     // Without `--leave-running` a failure would be the end of the sandbox.
     let arguments = ["--leave-running", "--compression=none", &path];
-    call(runsc, "checkpoint", &arguments, WRITE_BOUND)
+    call(writing.runsc, "checkpoint", &arguments, writing.bound)
 }
 
 /// Runs `runsc VERB` for a sandbox that runs, where its processes can be seen.
@@ -264,16 +319,33 @@ fn call(runsc: &Runsc, verb: &str, arguments: &[&str], bound: Duration) -> io::R
     }
     let text = fs::read(&log).unwrap_or_default();
     let end = text.len().saturating_sub(LAST_WORDS_BYTES);
-    Err(io::Error::other(format!(
+    let kind = match status.signal() {
+        Some(_) => io::ErrorKind::Interrupted,
+        None => io::ErrorKind::Other,
+    };
+    let what = format!(
         "`{} {verb}` failed ({status}): {}",
         runsc.path().display(),
         String::from_utf8_lossy(&text[end..]).trim()
-    )))
+    );
+    Err(io::Error::new(kind, what))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_cut_short_may_be_done_and_what_was_refused_is_not() {
+        for (kind, expected) in [
+            (io::ErrorKind::TimedOut, true),
+            (io::ErrorKind::Interrupted, true),
+            (io::ErrorKind::Other, false),
+            (io::ErrorKind::NotFound, false),
+        ] {
+            assert_eq!(may_be_done(&kind.into()), expected, "{kind}");
+        }
+    }
 
     #[test]
     fn an_image_that_anybody_touched_is_none() {

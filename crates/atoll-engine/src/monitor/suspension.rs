@@ -17,7 +17,7 @@ use std::io;
 use std::path::Path;
 
 use super::assemble::{self, Running, Runsc, make_lifeline};
-use super::checkpoint::{self, WriteError};
+use super::checkpoint::{self, WriteError, Writing};
 use super::exhaustion::Exhaustion;
 use super::message::MonitorRequest;
 use crate::host::process::ProcessIdentity;
@@ -80,10 +80,10 @@ impl Running {
         }
         // Writing another one begins with the removal of this.
         self.image = None;
-        let runsc = self.runsc(request)?;
+        let writing = Writing::new(self.runsc(request)?, self.bytes_to_write()?)?;
         let watcher = ProcessIdentity::current()?;
         self.lend()?;
-        let image = checkpoint::write(runsc, &request.config.home, &request.spec.id)?;
+        let image = checkpoint::write(&writing, &request.config.home, &request.spec.id)?;
         self.image = Some(image);
         // From here on its memory is safe, however long its processes take to end.
         self.phase = Phase::Suspended(watcher);
@@ -106,14 +106,23 @@ impl Running {
             return Err(io::Error::other(text).into());
         }
         let runsc = self.runsc(request)?;
+        let writing = Writing::new(runsc, self.bytes_to_write()?)?;
         self.lend()?;
         let take_back = || {
             if let Some(exhaustion) = &self.started.exhaustion {
                 exhaustion.take_back();
             }
         };
-        checkpoint::write_and_go_on(runsc, directory, take_back)?;
+        checkpoint::write_and_go_on(&writing, directory, take_back)?;
         Ok(Memory::of(directory, runsc.mark()?, config, spec)?)
+    }
+
+    /// Its memory, and what it has written to its disk: under gVisor that is part of it. What
+    /// is free again may still count.
+    fn bytes_to_write(&self) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(&self.foundation.disk)?;
+        let files = disk.f_blocks.saturating_sub(disk.f_bfree) * disk.f_frsize;
+        Ok(files.saturating_add(self.foundation.cgroup.stats().memory_bytes))
     }
 
     fn lend(&self) -> io::Result<()> {

@@ -461,9 +461,10 @@ impl Watch<'_> {
 
 /// The end of a sandbox that holds still and cannot be let go: nobody would ever hear of it.
 fn stuck(client: &mut UnixStream, what: String) -> Outcome {
+    let outcome = Outcome::Crashed { detail: what };
     // A client that went away before its answer is not the sandbox's trouble.
-    let _ = send(client, &Answer::Failed(what.clone()));
-    Outcome::Crashed { detail: what }
+    let _ = send(client, &Answer::Ended(outcome.clone()));
+    outcome
 }
 
 /// Why a sandbox whose first process is gone has ended. What the kernel counted

@@ -182,7 +182,9 @@ fn blocking_chains(listing: &str) -> Option<Vec<BlockingChain>> {
     let listing: Listing = serde_json::from_str(listing).ok()?;
     let chains = listing.nftables.into_iter().filter_map(|item| item.chain);
     let blocking = chains.filter(|chain| {
-        chain.hook.as_deref() == Some("forward")
+        // Others never see what sandboxes send.
+        ["ip", "inet"].contains(&chain.family.as_str())
+            && chain.hook.as_deref() == Some("forward")
             && chain.policy.as_deref() == Some("drop")
             && !nft::is_our_table(&chain.family, &chain.table)
     });

@@ -60,6 +60,7 @@ fn canaries(directory: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::io::Read as _;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -77,11 +78,15 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", directory.path().join(&link)).unwrap();
         // It has the words of a keeper, and waits for the end of its input as one does.
         let mut keeper = Command::new("sh")
-            .args(["-c", "read line", "keeper"])
+            .args(["-c", "echo ready; read line", "keeper"])
             .arg(format!("/gone/selftest/{alive}"))
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // Only a program that runs has its words: starting it returns a moment earlier.
+        let mut said = [0; 6];
+        keeper.stdout.take().unwrap().read_exact(&mut said).unwrap();
         sweep(directory.path()).unwrap();
         let left = || -> BTreeSet<String> {
             let entries = fs::read_dir(directory.path()).unwrap().flatten();

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_control::identity::Access;
-use atoll_control::running::RunningSandboxes;
+use atoll_control::running::{Found, RunningSandboxes};
 use atoll_guest_client::{
     CodeCall, FRAME_BYTES_MAX, ForwardOptions, ForwardedUser, Route, Service, bounded_frames,
 };
@@ -139,9 +139,11 @@ impl DataPlane {
         client: &Client,
     ) -> Result<Response<AnswerBody>, Broken> {
         let route = service.route(request.method(), request.uri());
-        let asleep = self.running.asleep(id);
-        let sleeping = asleep.as_ref().map(|asleep| Arc::clone(&asleep.sandbox));
-        let sandbox = self.running.get(id).or(sleeping);
+        let (sandbox, asleep) = match self.running.find(id) {
+            Some(Found::Awake(sandbox)) => (Some(sandbox), None),
+            Some(Found::Asleep(asleep)) => (Some(Arc::clone(&asleep.sandbox)), Some(asleep)),
+            None => (None, None),
+        };
         if sandbox.is_none() && (route.is_ok() || service == Service::Code) {
             return Ok(Failure::SandboxNotFound.answer(id, request.headers()));
         }

@@ -14,7 +14,7 @@ use crate::home::Home;
 use crate::terminal;
 
 /// What installs gVisor: Debian 12 has it in its backports, later releases among their packages.
-const INSTALL_RUNSC: &str = "on Debian 12 `sed '/^$/q;s/^Suites:.*/Suites: bookworm-backports/' /etc/apt/sources.list.d/debian.sources > /etc/apt/sources.list.d/backports.sources` (or the same for a line of /etc/apt/sources.list), then `apt-get update && apt-get install runsc`";
+const INSTALL_RUNSC: &str = "on Debian 12 `sed '/^$/q;s/^Suites:.*/Suites: bookworm-backports/' /etc/apt/sources.list.d/debian.sources > /etc/apt/sources.list.d/backports.sources` (or the same for a line of /etc/apt/sources.list), then `apt-get update && apt-get install -t bookworm-backports runsc`; on later releases `apt-get install runsc`";
 
 /// Names of the lines about tiers, the weakest first.
 const TIERS: [&str; 3] = ["container tier", "gvisor tier", "microvm tier"];

@@ -65,6 +65,12 @@ pub(crate) async fn serve(home: &Home, arguments: &ServeArguments) -> anyhow::Re
             found.taken_up, found.buried, found.reaped
         );
     }
+    if found.unreached > 0 {
+        eprintln!(
+            "{} sandboxes of the server before do not answer yet, and are asked again",
+            found.unreached
+        );
+    }
     // Before the key of local clients is made: it is for who has none.
     let first_key = first_key(&node).await?;
     let local = local_key(home.path(), &node.identity.keys).await?;

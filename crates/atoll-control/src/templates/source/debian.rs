@@ -64,7 +64,15 @@ impl Plan {
             what: what.to_owned(),
             hint: hint.to_owned(),
         };
-        let offline = "build it from the host's own packages instead: `atoll template build base --offline`, or `from = \"host\"` in a spec";
+        let offline = match Path::new("/var/lib/dpkg/info").is_dir() {
+            true => {
+                "build it from the host's own packages instead: `atoll template build base --offline`, or `from = \"host\"` in a spec"
+            }
+            // Nor are there packages that could be copied.
+            false => {
+                "build the template on a Debian or Ubuntu host and copy its `layers`, `blobs` and `templates` here"
+            }
+        };
         let release = fs::read_to_string("/etc/os-release")
             .ok()
             .and_then(|text| Release::parse(&text));

@@ -21,6 +21,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -37,21 +38,16 @@ use crate::host::process::{ProcessIdentity, pidfd, within_network};
 use crate::host::{HostObject, creates, program, user_namespace};
 use crate::lease::Lease;
 use crate::memory::Written;
+use crate::monitor::checkpoint;
 use crate::monitor::exhaustion::Exhaustion;
 use crate::monitor::message::{Entrance, Failure, MonitorRequest};
 use crate::network::{self, enclosed};
 use crate::seccomp::refuse_membarrier;
 
 /// How long gVisor may take until the guest is started.
-const START_BOUND: Timespec = Timespec {
-    tv_sec: 45,
-    tv_nsec: 0,
-};
-/// The same where all of its memory is read from disk first.
-const RESTORE_BOUND: Timespec = Timespec {
-    tv_sec: 150,
-    tv_nsec: 0,
-};
+const START_BOUND: Duration = Duration::from_secs(45);
+/// The same where its memory is read from disk first, beyond the time for that.
+const RESTORE_BOUND: Duration = Duration::from_secs(90);
 /// Longest word of the keeper.
 const REPORT_LIMIT: u64 = 64 * 1024;
 /// What root must find executable for there to be a `sudo` at all.
@@ -389,7 +385,10 @@ impl Created {
                     hear_guest(guest_output, &init_fd)
                 }
                 // It said that it can be called when it was started.
-                Origin::Image(_) => hear(said, &init_fd, RESTORE_BOUND),
+                Origin::Image(directory) => {
+                    let bound = RESTORE_BOUND + checkpoint::bound(bytes_in(&directory)?);
+                    hear(said, &init_fd, bound)
+                }
             }
         })
         .map_err(|error| Failure::new("cannot start gVisor", &error))?;
@@ -517,7 +516,7 @@ impl Plan {
 const STARTED: &[u8] = b"started";
 
 /// Waits for the keeper's word.
-fn hear(said: PipeReader, keeper: &OwnedFd, bound: Timespec) -> io::Result<()> {
+fn hear(said: PipeReader, keeper: &OwnedFd, bound: Duration) -> io::Result<()> {
     await_word(&said, keeper, bound)?;
     let mut word = Vec::new();
     said.take(REPORT_LIMIT).read_to_end(&mut word)?;
@@ -539,18 +538,27 @@ fn hear_guest(mut guest: PipeReader, keeper: &OwnedFd) -> io::Result<()> {
 }
 
 /// Waits until `said` has something or the keeper has ended.
-fn await_word(said: &PipeReader, keeper: &OwnedFd, bound: Timespec) -> io::Result<()> {
+fn await_word(said: &PipeReader, keeper: &OwnedFd, bound: Duration) -> io::Result<()> {
     let mut sources = [
         PollFd::new(said, PollFlags::IN),
         PollFd::new(keeper, PollFlags::IN),
     ];
-    if poll(&mut sources, Some(&bound))? > 0 {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(bound.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
+    if poll(&mut sources, Some(&timeout))? > 0 {
         return Ok(());
     }
     Err(io::Error::new(
         io::ErrorKind::TimedOut,
-        format!("it did not come up within {} s", bound.tv_sec),
+        format!("it did not come up within {} s", bound.as_secs()),
     ))
+}
+
+/// What the files in an image take.
+fn bytes_in(image: &Path) -> io::Result<u64> {
+    fs::read_dir(image)?.try_fold(0, |sum, entry| Ok(sum + entry?.metadata()?.len()))
 }
 
 /// Sentry and gofer, as `runsc` wrote them down.
