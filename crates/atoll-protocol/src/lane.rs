@@ -37,7 +37,7 @@ pub const KNOWN_HEADER: &str = "atoll-lane";
 pub const LENGTH_HEADER: &str = "atoll-length";
 
 /// Most bytes of one piece. Either side needs this much memory for a file.
-pub const PIECE_BYTES_MAX: usize = 256 * 1024;
+pub const PIECE_BYTES_MAX: usize = 512 * 1024;
 
 /// Bytes that say how long a piece is.
 pub const PIECE_HEAD_BYTES: usize = 4;

@@ -17,8 +17,9 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 const PIPE_BYTES: usize = 1024 * 1024;
 
 /// Bytes that are written at once, when so many come: few large writes that
-/// begin where pages do, and not a torn one for every packet.
-const STEP_BYTES: usize = 256 * 1024;
+/// begin where pages do, and not a torn one for every packet. A quarter of it
+/// costs a fifth of the speed.
+const STEP_BYTES: usize = 1024 * 1024;
 
 /// Which side failed.
 #[derive(Debug)]
