@@ -4,18 +4,16 @@
 //! The kernel of a gVisor sandbox knows no end of memory. The host does, and
 //! asks; so the biggest process ends and not the whole sandbox.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::process::Signal;
 use tokio::io::Interest;
 
-use crate::interpreter::Interpreter;
+use crate::interpreter::{Interpreter, hold_kernels};
+use crate::process::room;
 use crate::process::stream::Stream;
-use crate::process::tree;
 
-/// Asks for the end of the biggest process.
+/// Asks for the end of whoever has most memory.
 const MAKE_ROOM: u8 = b'm';
 
 /// Says that all of this was on disk, and that others may go on from the same moment.
@@ -33,27 +31,11 @@ pub(crate) async fn listen(lifeline: Option<OwnedFd>, interpreter: &Interpreter)
             interpreter.seed_again();
         }
         // However often it asked meanwhile, one end makes room for all.
-        if words.contains(&MAKE_ROOM)
-            && let Some(pid) = biggest_process()
-        {
-            tree::send(pid, Signal::KILL);
+        if words.contains(&MAKE_ROOM) {
+            // What forks without end in a cell leaves nobody the time to look around.
+            let _held = hold_kernels();
+            room::make();
         }
     }
     Err(io::Error::other("the host is gone"))
-}
-
-/// The process with the most memory, PID 1 aside.
-fn biggest_process() -> Option<i32> {
-    let entries = fs::read_dir("/proc").ok()?;
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| *pid != 1)
-        .filter_map(|pid| {
-            // It may end between the listing and the read.
-            let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-            let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-            Some((pages, pid))
-        })
-        .max()
-        .map(|(_, pid)| pid)
 }

@@ -98,7 +98,7 @@ pub(super) async fn run(
     };
     let outcome = match outcome {
         // Copies of a kernel would all be interrupted, and then all be kernels.
-        Outcome::ClientGone if kernel.process.crowd().await > CROWD_MAX => {
+        Outcome::ClientGone if kernel.process.is_crowd().await => {
             seat.notice = Some(crowded());
             seat.vacate_crowd().await;
             return None;
@@ -447,7 +447,7 @@ async fn follow(
         // The code is through: there is nothing to interrupt for who is gone.
         let _ = audience.tell(line, &process).await;
     }
-    if outcome == Outcome::Done && told.has_no_room() && process.crowd().await > CROWD_MAX {
+    if outcome == Outcome::Done && told.has_no_room() && process.is_crowd().await {
         return Outcome::Crowded;
     }
     outcome

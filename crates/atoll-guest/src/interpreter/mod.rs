@@ -52,6 +52,7 @@ use std::time::Instant;
 use atoll_protocol::Warmth;
 use context::Context;
 use language::Language;
+pub(crate) use process::hold_kernels;
 use start::Starter;
 use table::Table;
 

@@ -1,7 +1,8 @@
 //! The process of a kernel: how it ends, and how it is ended.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -63,6 +64,34 @@ pub(super) const CROWD_MAX: usize = 64;
 /// How long what a kernel left may take to be ended.
 const SWEEP_BOUND: Duration = Duration::from_secs(20);
 
+/// All kernels that are there.
+static ALIVE: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
+
+fn alive() -> MutexGuard<'static, BTreeSet<Identity>> {
+    // Each change is a single step.
+    ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kernels that hold still, each with its group, until this is dropped.
+pub(crate) struct KernelsHeld(Vec<Identity>);
+
+/// Stops all kernels and what is in their groups, by one call for each.
+pub(crate) fn hold_kernels() -> KernelsHeld {
+    let kernels: Vec<Identity> = alive().iter().copied().collect();
+    for kernel in &kernels {
+        kernel.send_to_group(Signal::STOP);
+    }
+    KernelsHeld(kernels)
+}
+
+impl Drop for KernelsHeld {
+    fn drop(&mut self) {
+        for kernel in &self.0 {
+            kernel.send_to_group(Signal::CONT);
+        }
+    }
+}
+
 /// A kernel's process, which leads a session of its own. When it ends, what it
 /// started and that did not leave the session is ended at once: later its
 /// number may be somebody else's. Dropped, it is ended.
@@ -123,9 +152,11 @@ impl KernelProcess {
         let (told, swept) = watch::channel(false);
         let mut ended = exit.clone();
         let mark = origin.mark();
+        alive().insert(identity);
         tokio::spawn(async move {
             // Whoever could tell of its end is gone, if nobody does: that is one too.
             let _ = ended.wait_for(Option::is_some).await;
+            alive().remove(&identity);
             tree::kill_session(identity.pid()).await;
             disperse(identity, mark).await;
             told.send_replace(true);
@@ -160,12 +191,18 @@ impl KernelProcess {
         }
     }
 
-    /// How many processes it has become.
-    pub(super) async fn crowd(&self) -> usize {
-        match self.origin {
+    /// Whether it has become a crowd: then it holds still, and is to be ended. It holds still
+    /// too while it is counted: thousands that fork leave nobody the time to.
+    pub(super) async fn is_crowd(&self) -> bool {
+        self.identity.send_to_group(Signal::STOP);
+        let size = match self.origin {
             Origin::Fork { mark, .. } => tree::crowd_size(self.identity.pid(), mark).await,
             Origin::Reaper(reaper) => tree::size_below(reaper).await,
+        };
+        if size <= CROWD_MAX {
+            self.identity.send_to_group(Signal::CONT);
         }
+        size > CROWD_MAX
     }
 
     /// Ends it and what it started.

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal};
 use super::tree;
 
 /// One process, and no other that gets its number later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pid: i32,
     started: u64,

@@ -26,6 +26,7 @@ pub(crate) mod identity;
 pub(crate) mod launch;
 pub(crate) mod mark;
 pub(crate) mod reaper;
+pub(crate) mod room;
 pub(crate) mod service;
 pub(crate) mod spare;
 pub(crate) mod stream;

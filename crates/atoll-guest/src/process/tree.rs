@@ -28,18 +28,24 @@ const STACK_BYTES: usize = 256 * 1024;
 /// Fields of `/proc/PID/stat` between the session and the moment of the start.
 const STARTED_AFTER_SESSION: usize = 15;
 
+/// Fields between that moment and the pages of memory.
+const PAGES_AFTER_STARTED: usize = 1;
+
 /// Wait between two looks at `/proc`.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// One process as `/proc` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    pid: i32,
+    pub(super) pid: i32,
     pub(super) parent: i32,
-    session: i32,
-    dead: bool,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    pub(super) dead: bool,
     /// When it began, in ticks since the boot.
     pub(super) started: u64,
+    /// Pages of memory that it has.
+    pub(super) pages: u64,
 }
 
 /// Whom a hunt is for.
@@ -302,7 +308,7 @@ fn in_crowd(entries: &[Entry], leader: i32, mut is_marked: impl FnMut(&Entry) ->
     found.into_iter().collect()
 }
 
-fn entries() -> Vec<Entry> {
+pub(super) fn entries() -> Vec<Entry> {
     let Ok(directory) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -335,17 +341,21 @@ fn parse_stat(stat: &[u8]) -> Option<Entry> {
         .split_ascii_whitespace();
     let state = rest.next()?;
     let parent = rest.next()?.parse().ok()?;
-    let _group = rest.next()?;
+    let group = rest.next()?.parse().ok()?;
     let session = rest.next()?.parse().ok()?;
+    let mut number = |after| {
+        rest.nth(after)
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_default()
+    };
     Some(Entry {
         pid,
         parent,
+        group,
         session,
         dead: matches!(state, "Z" | "X" | "x"),
-        started: rest
-            .nth(STARTED_AFTER_SESSION)
-            .and_then(|ticks| ticks.parse().ok())
-            .unwrap_or_default(),
+        started: number(STARTED_AFTER_SESSION),
+        pages: number(PAGES_AFTER_STARTED),
     })
 }
 
@@ -356,13 +366,15 @@ mod tests {
     #[test]
     fn names_cannot_confuse_the_reader() {
         assert_eq!(
-            parse_stat(b"42 (a) R 1) S 7 42 42 0 -1 1 2 3 4 5 6 7 8 9 10 11 12 13 99 14"),
+            parse_stat(b"42 (a) R 1) S 7 41 42 0 -1 1 2 3 4 5 6 7 8 9 10 11 12 13 99 14 15"),
             Some(Entry {
                 pid: 42,
                 parent: 7,
+                group: 41,
                 session: 42,
                 dead: false,
                 started: 99,
+                pages: 15,
             })
         );
         assert_eq!(
@@ -370,9 +382,11 @@ mod tests {
             Some(Entry {
                 pid: 43,
                 parent: 7,
+                group: 0,
                 session: 9,
                 dead: true,
                 started: 0,
+                pages: 0,
             })
         );
         assert_eq!(parse_stat(b"nonsense"), None);
@@ -383,9 +397,11 @@ mod tests {
         let entry = |pid, parent, dead| Entry {
             pid,
             parent,
+            group: pid,
             session: if pid > 3 { 3 } else { 1 },
             dead,
             started: 0,
+            pages: 0,
         };
         let entries = [
             entry(5, 4, false),
@@ -427,9 +443,11 @@ mod tests {
             .map(|pid| Entry {
                 pid,
                 parent: pid - 1,
+                group: 2,
                 session: 2,
                 dead: false,
                 started: 0,
+                pages: 0,
             })
             .collect();
         assert_eq!(in_session(&entries, 2).len(), entries.len());

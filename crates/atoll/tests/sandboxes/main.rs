@@ -23,6 +23,7 @@ mod bad_input;
 mod ca;
 mod dial;
 mod guest;
+mod interpreter_bombs;
 mod interpreter_chaos;
 mod interpreter_clients;
 mod interruption;
