@@ -84,7 +84,7 @@ struct Unended;
 enum Fate {
     TakenUp,
     Buried,
-    /// Another task has it.
+    /// Another task has it, or nobody can.
     Left,
     /// It should run, and is asked again soon.
     Unreached,
@@ -224,8 +224,9 @@ impl Shared {
                 Ok(sandbox) => match self.take_up(row, sandbox, registration, orders).await {
                     Ok(()) => Fate::TakenUp,
                     Err(error) => {
+                        // Asking again does not help.
                         tracing::error!("sandbox {id} cannot be taken up: {error}");
-                        Fate::Unreached
+                        Fate::Left
                     }
                 },
                 Err(AttachError::Gone) => {

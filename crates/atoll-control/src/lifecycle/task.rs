@@ -31,6 +31,9 @@ pub(super) const ORDERS_WAITING: usize = 32;
 
 /// Pause before a sandbox that could not be paused at its end is paused again.
 const PAUSE_RETRY: Duration = Duration::from_secs(15);
+/// How often the time until a pause at its end is tried again doubles: each try sends
+/// everybody away who is there.
+const PAUSE_DOUBLINGS: u32 = 6;
 
 /// Pause before a sandbox that could not be watched is watched again.
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
@@ -119,6 +122,8 @@ pub(super) struct SandboxTask {
     pub(super) at_end: LifecycleView,
     /// When that is.
     deadline: Deadline,
+    /// Pauses at that time that failed, one after the other.
+    failed_pauses: u32,
     /// While it runs.
     pub(super) sampler: Option<Sampler>,
     /// Whether something else tells of its end from now on.
@@ -145,6 +150,7 @@ impl SandboxTask {
             // What cannot be read is ended at its end.
             at_end: parse("description of its end", &row.lifecycle).unwrap_or_default(),
             deadline: Deadline::new(row.end_at_ms, now_ms()),
+            failed_pauses: 0,
             row,
             running,
             sampler: None,
@@ -210,14 +216,18 @@ impl SandboxTask {
                     if !self.at_end.pauses {
                         break Ending::TimeOver;
                     }
-                    if let Err(error) = self.pause(self.at_end.pause_mode, PauseCondition::None).await {
-                        let id = &self.running.id;
-                        tracing::error!("sandbox {id} cannot be paused at its end: {error}");
-                        if matches!(error, OperationError::Fenced) {
-                            break Ending::TimeOver; // which leaves it to who is in charge
-                        }
+                    match self.pause(self.at_end.pause_mode, PauseCondition::None).await {
+                        Ok(()) => self.failed_pauses = 0,
+                        // It is left to who is in charge.
+                        Err(OperationError::Fenced) => break Ending::TimeOver,
                         // A pause that does not work must not cost the sandbox.
-                        self.deadline.again_after(PAUSE_RETRY, self.row.end_at_ms);
+                        Err(error) => {
+                            let id = &self.running.id;
+                            tracing::error!("sandbox {id} cannot be paused at its end: {error}");
+                            let pause = PAUSE_RETRY * (1 << self.failed_pauses.min(PAUSE_DOUBLINGS));
+                            self.failed_pauses += 1;
+                            self.deadline.again_after(pause, self.row.end_at_ms);
+                        }
                     }
                 }
             }

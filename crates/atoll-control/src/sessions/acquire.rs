@@ -20,6 +20,8 @@ use crate::templates::Resources;
 const BETWEEN_BOUND: Duration = Duration::from_secs(10);
 /// Pause between two looks at it.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
+/// What is said of a sandbox that is there and that the server does not have.
+const UNREACHED: &str = "the server cannot reach it at the moment";
 /// What a sandbox takes with it.
 const LOST: [&str; 3] = ["variables", "files", "processes"];
 /// What one loses that boots again.
@@ -224,8 +226,7 @@ impl Shared {
                     sleep(LOOK_PAUSE).await;
                 }
                 SandboxState::Running => {
-                    let message = "the server cannot reach it at the moment".to_owned();
-                    return Err(SessionError::Asleep(message));
+                    return Err(SessionError::Asleep(UNREACHED.to_owned()));
                 }
             }
         };
@@ -236,7 +237,14 @@ impl Shared {
                 PauseMode::Full => Woken::Whole,
                 PauseMode::Filesystem => Woken::Booted,
             }),
-            Err(OperationError::NotFound) => Ok(Woken::Gone),
+            Err(OperationError::NotFound) => {
+                // Nobody has it who could wake it up, which is not yet its end.
+                match self.database.sandbox(caller.tenant, sandbox).await? {
+                    None => Ok(Woken::Gone),
+                    Some(found) if found.state == SandboxState::Killing => Ok(Woken::Gone),
+                    Some(_) => Err(SessionError::Asleep(UNREACHED.to_owned())),
+                }
+            }
             Err(error) => Err(SessionError::Asleep(error.to_string())),
         }
     }

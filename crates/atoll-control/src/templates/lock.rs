@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ impl Lock {
             .write(true)
             .open(path)?;
         match flock(&file, operation) {
+            // Whoever had it before removed it: there is another one of this name by now, or none.
+            Ok(()) if file.metadata()?.nlink() == 0 => Ok(None),
             Ok(()) => Ok(Some(Self { _file: file })),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),

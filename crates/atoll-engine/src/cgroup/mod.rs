@@ -232,6 +232,17 @@ impl Cgroup {
         }
     }
 
+    /// Memory that holds no files: what would have to be written to keep it, and a little more.
+    pub(crate) fn memory_without_files_bytes(&self) -> u64 {
+        let (controller, kinds) = match self.layout {
+            CgroupLayout::V1 => ("memory", ["total_rss", "total_shmem"]),
+            CgroupLayout::V2 => ("", ["anon", "shmem"]),
+        };
+        let file = self.file(controller, "memory.stat");
+        let sizes = kinds.map(|kind| read_keyed(&file, kind).unwrap_or(0));
+        sizes.into_iter().sum()
+    }
+
     /// What only grows: time, the peak of memory, and what was refused or ended. Asked
     /// for around each execution, so nothing is read that the kernel has to add up first.
     pub(crate) fn counters(&self) -> Stats {

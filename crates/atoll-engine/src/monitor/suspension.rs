@@ -122,7 +122,7 @@ impl Running {
     fn bytes_to_write(&self) -> io::Result<u64> {
         let disk = rustix::fs::statvfs(&self.foundation.disk)?;
         let files = disk.f_blocks.saturating_sub(disk.f_bfree) * disk.f_frsize;
-        Ok(files.saturating_add(self.foundation.cgroup.stats().memory_bytes))
+        Ok(files.saturating_add(self.foundation.cgroup.memory_without_files_bytes()))
     }
 
     fn lend(&self) -> io::Result<()> {

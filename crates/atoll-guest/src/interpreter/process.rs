@@ -64,7 +64,7 @@ pub(super) const CROWD_MAX: usize = 64;
 /// How long what a kernel left may take to be ended.
 const SWEEP_BOUND: Duration = Duration::from_secs(20);
 
-/// All kernels that are there.
+/// All kernels that are there and that nobody ends.
 static ALIVE: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 
 fn alive() -> MutexGuard<'static, BTreeSet<Identity>> {
@@ -86,7 +86,9 @@ pub(crate) fn hold_kernels() -> KernelsHeld {
 
 impl Drop for KernelsHeld {
     fn drop(&mut self) {
-        for kernel in &self.0 {
+        let alive = alive();
+        // Whoever is being ended holds still for that.
+        for kernel in self.0.iter().filter(|kernel| alive.contains(kernel)) {
             kernel.send_to_group(Signal::CONT);
         }
     }
@@ -194,6 +196,7 @@ impl KernelProcess {
     /// Whether it has become a crowd: then it holds still, and is to be ended. It holds still
     /// too while it is counted: thousands that fork leave nobody the time to.
     pub(super) async fn is_crowd(&self) -> bool {
+        alive().remove(&self.identity);
         self.identity.send_to_group(Signal::STOP);
         let size = match self.origin {
             Origin::Fork { mark, .. } => tree::crowd_size(self.identity.pid(), mark).await,
@@ -201,6 +204,9 @@ impl KernelProcess {
         };
         if size <= CROWD_MAX {
             self.identity.send_to_group(Signal::CONT);
+            if self.exit().is_none() {
+                alive().insert(self.identity);
+            }
         }
         size > CROWD_MAX
     }
@@ -237,6 +243,7 @@ impl Origin {
 }
 
 async fn end(identity: Identity, mark: Option<Mark>) {
+    alive().remove(&identity);
     // The group as a whole, in one call: what forks without end is faster than
     // anybody who looks for it. Not killed yet: whoever left it would take the room.
     identity.send_to_group(Signal::STOP);
