@@ -12,9 +12,7 @@ use crate::{Limits, Outcome};
 
 /// How long the guest may take to make room. A sandbox that does not get
 /// below its limit by then is ended.
-const ROOM_BOUND: Duration = Duration::from_secs(4);
-/// Time between two loans: what takes all of one waits then, and the guest comes to its turn.
-const LOAN_PAUSE: Duration = Duration::from_millis(150);
+const ROOM_BOUND: Duration = Duration::from_secs(2);
 /// How long what gVisor had on loan may take to be free again.
 const RETURN_BOUND: Duration = Duration::from_millis(500);
 /// How long a disk may take to write what fills the memory, before a process
@@ -136,7 +134,6 @@ impl Exhaustion {
             return Ok(Room::Enough);
         }
         let start = Instant::now();
-        let mut lent = start;
         // One that does not listen is ended below.
         let _ = rustix::io::write(guest, MAKE_ROOM);
         while start.elapsed() < ROOM_BOUND {
@@ -144,11 +141,9 @@ impl Exhaustion {
             if alarm.take_back().is_ok() && !alarm.is_waiting() {
                 return Ok(Room::Made);
             }
-            if alarm.is_waiting() && loans < MemoryAlarm::LOANS_MAX && lent.elapsed() >= LOAN_PAUSE
-            {
+            if alarm.is_waiting() && loans < MemoryAlarm::LOANS_MAX {
                 loans += 1;
                 alarm.lend(loans)?;
-                lent = Instant::now();
             }
         }
         Ok(Room::None(self.memory_limit()))
