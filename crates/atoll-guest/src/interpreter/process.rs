@@ -143,7 +143,9 @@ impl KernelProcess {
             let exit = match reports.next().await {
                 Some(Report::Exited { code }) => Exit::Exited(code),
                 Some(Report::Signaled { signal }) => Exit::Signaled(signal),
-                Some(Report::Started { .. } | Report::Failed { .. }) | None => Exit::Unknown,
+                Some(Report::Taken | Report::Started { .. } | Report::Failed { .. }) | None => {
+                    Exit::Unknown
+                }
             };
             told.send_replace(Some(exit));
         });

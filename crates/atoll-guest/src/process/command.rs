@@ -308,7 +308,7 @@ async fn watch_over(
         Some(Report::Exited { code }) => ExitStatus::Exited(code),
         Some(Report::Signaled { signal }) => ExitStatus::Signaled(signal),
         // Somebody inside killed the reaper: what it watched goes too.
-        Some(Report::Started { .. } | Report::Failed { .. }) | None => {
+        Some(Report::Taken | Report::Started { .. } | Report::Failed { .. }) | None => {
             tree::kill_from(command.pid).await;
             ExitStatus::Signaled(libc::SIGKILL)
         }

@@ -172,43 +172,88 @@ pub(crate) async fn start(
     streams: [OwnedFd; 3],
     spare: &Spare,
 ) -> Result<Behind, LaunchError> {
-    let late = || io::Error::from(io::ErrorKind::TimedOut);
-    let (reaper, control) = timeout(START_BOUND, spare.order(order, &streams))
-        .await
-        .map_err(|_| late())??;
+    let taken = match hand_over(order, &streams, spare).await? {
+        // The one that waited may have been ended by somebody inside.
+        None => hand_over(order, &streams, spare).await?,
+        taken => taken,
+    };
+    let Some((reaper, mut reports)) = taken else {
+        let what = "reapers of commands end before they take an order";
+        return Err(io::Error::other(what).into());
+    };
     drop(streams);
     // So that the next one need not wait.
     spare.replace();
 
-    let mut reports = Reports(BufReader::new(control).lines());
-    let Ok(report) = timeout(START_BOUND, reports.next()).await else {
-        // Stopped by somebody inside; nothing of it may start later.
-        tree::send(reaper, rustix::process::Signal::KILL);
-        return Err(late().into());
-    };
-    match report {
+    match next_in_time(&mut reports, reaper).await? {
         Some(Report::Started { pid }) => Ok(Behind {
             pid,
             reaper,
             reports,
         }),
-        Some(Report::Failed { step, errno }) => {
-            let source = io::Error::from_raw_os_error(errno);
-            Err(match step {
-                Step::Supervise => LaunchError::Guest(source),
-                Step::Directory => LaunchError::Directory {
-                    cwd: order.cwd.clone(),
-                    source,
-                },
-                Step::Terminal | Step::User | Step::Execute => LaunchError::Refused {
-                    cmd: order.cmd.clone(),
-                    source,
-                },
-            })
-        }
-        Some(Report::Exited { .. } | Report::Signaled { .. }) | None => {
+        Some(Report::Failed { step, errno }) => Err(refused(order, step, errno)),
+        Some(Report::Taken | Report::Exited { .. } | Report::Signaled { .. }) | None => {
             Err(io::Error::other("the reaper of the command ended without a word").into())
         }
+    }
+}
+
+/// Gives an order to a reaper, and returns it once it carries that out; `None` when it ended
+/// before, so that nothing was started.
+async fn hand_over(
+    order: &Order,
+    streams: &[OwnedFd; 3],
+    spare: &Spare,
+) -> Result<Option<(i32, Reports)>, LaunchError> {
+    let ordered = timeout(START_BOUND, spare.order(order, streams));
+    let (reaper, control) = match ordered.await.map_err(|_| late())? {
+        Ok(ordered) => ordered,
+        Err(error) if is_hung_up(&error) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut reports = Reports(BufReader::new(control).lines());
+    match next_in_time(&mut reports, reaper).await? {
+        Some(Report::Taken) => Ok(Some((reaper, reports))),
+        Some(Report::Failed { step, errno }) => Err(refused(order, step, errno)),
+        Some(Report::Started { .. } | Report::Exited { .. } | Report::Signaled { .. }) | None => {
+            Ok(None)
+        }
+    }
+}
+
+/// What a reaper says next; one that says nothing in time is ended.
+async fn next_in_time(reports: &mut Reports, reaper: i32) -> io::Result<Option<Report>> {
+    let Ok(report) = timeout(START_BOUND, reports.next()).await else {
+        // Stopped by somebody inside; nothing of it may start later.
+        tree::send(reaper, rustix::process::Signal::KILL);
+        return Err(late());
+    };
+    Ok(report)
+}
+
+fn is_hung_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
+fn late() -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+fn refused(order: &Order, step: Step, errno: i32) -> LaunchError {
+    let source = io::Error::from_raw_os_error(errno);
+    match step {
+        Step::Supervise => LaunchError::Guest(source),
+        Step::Directory => LaunchError::Directory {
+            cwd: order.cwd.clone(),
+            source,
+        },
+        Step::Terminal | Step::User | Step::Execute => LaunchError::Refused {
+            cmd: order.cmd.clone(),
+            source,
+        },
     }
 }
 

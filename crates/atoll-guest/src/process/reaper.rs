@@ -47,6 +47,8 @@ pub(crate) struct Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
+    /// The order is carried out from here on. A reaper that ends before has started nothing.
+    Taken,
     /// The command runs.
     Started {
         /// Its pid.
@@ -111,6 +113,7 @@ fn supervise(control: &mut File) -> io::Result<()> {
     if let Err(error) = prepare() {
         return report(control, &failed(Step::Supervise, &error));
     }
+    report(control, &Report::Taken)?;
     let pid = match start(order, control) {
         Ok(pid) => pid,
         // A failed step told the guest already; this line is for the rest.

@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match ask(wish) {
         Ok(Report::Exited { code }) => ExitCode::from(u8::try_from(code & 0xff).unwrap_or(1)),
         Ok(Report::Signaled { signal }) => end_like(signal),
-        Ok(Report::Started { .. } | Report::Failed { .. }) => {
+        Ok(Report::Taken | Report::Started { .. } | Report::Failed { .. }) => {
             eprintln!("sudo: the guest says nothing of the end of the command");
             ExitCode::FAILURE
         }

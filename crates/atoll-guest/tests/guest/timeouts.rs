@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use atoll_guest_client::{Command, ExitStatus, GuestError, ProcessEvent, Signal};
 
-use crate::support::{Finished, Guest, bash, finish, output_until, runs};
+use crate::support::{Finished, Guest, bash, finish, output_until, place, runs};
 
 /// Starts a background process, one in a session of its own, and one that
 /// is orphaned by a double fork, and prints the pids of all.
@@ -165,6 +165,45 @@ async fn when_somebody_kills_the_reaper_the_command_goes_too() {
         ExitStatus::Signaled(9)
     );
     assert!(!runs(&pid));
+}
+
+#[tokio::test]
+async fn a_command_whose_reaper_ends_before_it_takes_it_runs_once_all_the_same() {
+    let guest = Guest::ready().await;
+    let (_place, path) = place();
+    guest.run("true").await;
+    let is_waiting = |pid: &i32| {
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(')').next().unwrap_or_default();
+        words.contains("command-reaper")
+            && parent.split_whitespace().nth(1) == Some(&guest.pid().to_string())
+    };
+    let waiting = loop {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        if let Some(pid) = pids.find(is_waiting) {
+            break rustix::process::Pid::from_raw(pid).unwrap();
+        }
+        tokio::task::yield_now().await;
+    };
+    let send = |signal| rustix::process::kill_process(waiting, signal).unwrap();
+    let descriptors = || {
+        let directory = format!("/proc/{}/fd", guest.pid());
+        std::fs::read_dir(directory).unwrap().count()
+    };
+    send(rustix::process::Signal::STOP);
+    let before = descriptors();
+    let script = format!("echo ran >> {path}/runs; cat {path}/runs");
+    let ended = async {
+        // It has its streams, and is about to be handed over.
+        while descriptors() < before + 3 {
+            tokio::task::yield_now().await;
+        }
+        send(rustix::process::Signal::KILL);
+    };
+    let (finished, ()) = tokio::join!(guest.run(&script), ended);
+    assert_eq!(finished, Finished::ok("ran\n"));
 }
 
 #[tokio::test]
